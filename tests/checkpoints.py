@@ -44,7 +44,7 @@ def make_manifest(
     step: int, files: Mapping[str, bytes] = FILES, *, named: Any = None, **changes: Any
 ) -> bytes:
     """Return a manifest of files, or of what is `named` instead; `changes` are signed with it."""
-    facts = {
+    entries = {
         name: {"size_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         for name, content in files.items()
     }
@@ -57,7 +57,7 @@ def make_manifest(
         "torch": "2.13",
         "metric": None,
         "plain": {},
-        "files": facts if named is None else named,
+        "files": entries if named is None else named,
         **changes,
     }
     return json.dumps(body | {"sha256": digest_of(body)}).encode()
@@ -65,8 +65,8 @@ def make_manifest(
 
 def packed_of(manifest: bytes, files: Mapping[str, bytes] = FILES) -> bytes:
     """Return files behind a manifest, packed as checkpoints travel, whatever the manifest says."""
-    found = [(FILE_NAME, manifest), *sorted(files.items())]
-    parts = [header(name, len(data)) + data + padding(len(data)) for name, data in found]
+    members = [(FILE_NAME, manifest), *sorted(files.items())]
+    parts = [header(name, len(data)) + data + padding(len(data)) for name, data in members]
     return b"".join(parts) + ending()
 
 

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Error, Playwright, sync_playwright
 
 # Chromium without what only a screen shows does the same pages with a third less work.
 EXECUTABLE = next(
-    (found for name in ("chromium-headless-shell", "chromium") if (found := shutil.which(name))),
+    (path for name in ("chromium-headless-shell", "chromium") if (path := shutil.which(name))),
     "/usr/bin/chromium",
 )
 FLAGS = [

@@ -38,23 +38,23 @@ class Jobs:
             headers={"Content-Type": "application/octet-stream"},
         )
         assert sent.is_success, sent.text
-        wanted = {"script": "train.py", "snapshot": sent.json()["digest"], **changes}
-        made = self.api.post(f"{self._project}/jobs", json=wanted)
+        body = {"script": "train.py", "snapshot": sent.json()["digest"], **changes}
+        made = self.api.post(f"{self._project}/jobs", json=body)
         assert made.is_success, made.text
         return str(made.json()["workload"]["id"])
 
     def look(self, job: str) -> Any:
         """Answer the job as it is now; None while the portal is away."""
         try:
-            found = self.api.get(f"{self._project}/jobs/{job}")
+            response = self.api.get(f"{self._project}/jobs/{job}")
         except httpx.TransportError:
             return None
-        return found.json() if found.is_success else None
+        return response.json() if response.is_success else None
 
     def state(self, job: str) -> str:
         """Answer how the job stands; empty while the portal is away."""
-        found = self.look(job)
-        return str(found["workload"]["state"]) if found else ""
+        details = self.look(job)
+        return str(details["workload"]["state"]) if details else ""
 
     def wait_for(self, job: str, *states: str, within_s: float = 60) -> str:
         """Wait until the job is in one of the states; answers which."""

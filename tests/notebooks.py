@@ -66,12 +66,12 @@ class Person:
         self.api = running.client(name)
         self.browser = httpx.Client(follow_redirects=True, timeout=60)
         form = self.browser.get(f"{self.portal}/account/login")
-        found = _FORM_TOKEN.search(form.text)
-        assert found is not None, form.text
+        match = _FORM_TOKEN.search(form.text)
+        assert match is not None, form.text
         entered = self.browser.post(
             f"{self.portal}/account/login",
             data={
-                "csrfmiddlewaretoken": found[1],
+                "csrfmiddlewaretoken": match[1],
                 "login": f"{name}@example.org",
                 "password": password,
             },
@@ -89,17 +89,17 @@ class Person:
     def look(self, server: str) -> Any:
         """Answer how a server is shown; None while the portal is away."""
         try:
-            found = self.api.get(f"{SERVERS}/{server}")
+            response = self.api.get(f"{SERVERS}/{server}")
         except httpx.TransportError:
             return None
-        return found.json() if found.is_success else None
+        return response.json() if response.is_success else None
 
     def wait_for(self, server: str, state: str, *, within_s: float = 90) -> Any:
         """Wait until a server stands so; answers how it is shown."""
 
         def look() -> Any:
-            found = self.look(server)
-            return found if found and found["state"] == state else None
+            details = self.look(server)
+            return details if details and details["state"] == state else None
 
         try:
             return wait_for(look, f"state {state}", within_s=within_s)
@@ -125,19 +125,21 @@ class Person:
     def file(self, path: str) -> Any:
         """Answer how a notebook of the project is shown; None while there is none, or no portal."""
         try:
-            found = self.api.get("/projects/vision/notebook-files", params={"q": path})
+            response = self.api.get("/projects/vision/notebook-files", params={"q": path})
         except httpx.TransportError:
             return None
-        items = found.json()["items"] if found.is_success else []
-        return next((one for one in items if one["path"] == path), None)
+        items = response.json()["items"] if response.is_success else []
+        return next((file for file in items if file["path"] == path), None)
 
     def says_of_saves(self, path: str, words: str) -> bool:
         """Whether the newest version of a notebook, by this person, holds `words`."""
-        found = self.file(path)
-        if found is None:
+        notebook = self.file(path)
+        if notebook is None:
             return False
-        latest = found["latest"]
-        where = f"/projects/vision/notebook-files/{found['id']}/versions/{latest['number']}/content"
+        latest = notebook["latest"]
+        where = (
+            f"/projects/vision/notebook-files/{notebook['id']}/versions/{latest['number']}/content"
+        )
         return words in self.api.get(where).text
 
     def open(self, server: str) -> "OpenDesk":
@@ -160,7 +162,9 @@ class OpenDesk:
         """Send one request of the page's to its server."""
         cookies = self.person.browser.cookies
         own = f"{urlsplit(self.base).path}/"
-        xsrf = [one.value for one in cookies.jar if one.name == "_xsrf" and one.path == own]
+        xsrf = [
+            cookie.value for cookie in cookies.jar if cookie.name == "_xsrf" and cookie.path == own
+        ]
         headers = {"X-XSRFToken": str(xsrf[-1])} if xsrf else {}
         return self.person.browser.request(
             method, f"{self.base}/{below}/{path}", headers=headers, **options
@@ -181,9 +185,9 @@ class OpenDesk:
         jar = self.person.browser.cookies.jar
         path = urlsplit(self.base).path
         cookies = "; ".join(
-            f"{one.name}={one.value}"
-            for one in jar
-            if one.domain == host.partition(":")[0] and f"{path}/".startswith(one.path)
+            f"{cookie.name}={cookie.value}"
+            for cookie in jar
+            if cookie.domain == host.partition(":")[0] and f"{path}/".startswith(cookie.path)
         )
         return connect(
             f"ws://{host}{path}{place}",
@@ -201,8 +205,8 @@ class OpenDesk:
         with self._socket(f"/terminals/websocket/{made.json()['name']}") as channel:
             channel.send(json.dumps(["stdin", f"{line}; echo ended-$((40 + 2))\r"]))
             while "ended-42" not in shown:
-                kind, *said = json.loads(channel.recv(timeout=within_s))
-                shown += said[0] if kind == "stdout" else ""
+                kind, *parts = json.loads(channel.recv(timeout=within_s))
+                shown += parts[0] if kind == "stdout" else ""
         return shown
 
     def run(self, kernel: str, code: str, *, within_s: float = 60) -> str:
@@ -211,9 +215,14 @@ class OpenDesk:
             return run_cell(channel, code, within_s=within_s)
 
 
-def request_of(code: str, asked: str) -> str:
+def request_of(code: str, message_id: str) -> str:
     """Return the message that asks a kernel to run a cell."""
-    header = {"msg_id": asked, "msg_type": "execute_request", "session": asked, "version": "5.3"}
+    header = {
+        "msg_id": message_id,
+        "msg_type": "execute_request",
+        "session": message_id,
+        "version": "5.3",
+    }
     header |= {"username": "", "date": "2026-01-01T00:00:00Z"}
     content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}}
     content |= {"allow_stdin": False, "stop_on_error": True}
@@ -223,21 +232,21 @@ def request_of(code: str, asked: str) -> str:
 
 def run_cell(channel: ClientConnection, code: str, *, within_s: float = 60) -> str:
     """Run a cell over an open websocket; answers what it printed, or how it failed."""
-    asked = secrets.token_hex(8)
-    channel.send(request_of(code, asked))
+    message_id = secrets.token_hex(8)
+    channel.send(request_of(code, message_id))
     printed = ""
     while True:
         message = json.loads(channel.recv(timeout=within_s))
-        if message.get("parent_header", {}).get("msg_id") != asked:
+        if message.get("parent_header", {}).get("msg_id") != message_id:
             continue
-        kind, said = message["msg_type"], message["content"]
+        kind, content = message["msg_type"], message["content"]
         if kind == "stream":
-            printed += said["text"]
+            printed += content["text"]
         elif kind == "execute_result":
-            printed += said["data"].get("text/plain", "")
+            printed += content["data"].get("text/plain", "")
         elif kind == "error":
-            return printed + "\n".join(said["traceback"])
-        elif kind == "status" and said["execution_state"] == "idle":
+            return printed + "\n".join(content["traceback"])
+        elif kind == "status" and content["execution_state"] == "idle":
             return printed
 
 

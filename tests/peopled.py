@@ -48,8 +48,8 @@ class Template:
     @property
     def tokens(self) -> dict[str, str]:
         """A token of each of its people."""
-        found: dict[str, str] = json.loads((self.folder / _TOKENS).read_text())
-        return found
+        tokens: dict[str, str] = json.loads((self.folder / _TOKENS).read_text())
+        return tokens
 
 
 def template_with(people: tuple[str, ...]) -> Template | None:
@@ -95,12 +95,12 @@ def copy_files(template: Template, made: Installation) -> None:
 def _keep_files(data_dir: Path, into: Path) -> None:
     into.mkdir(mode=0o700)
     for name in _KEPT:
-        found = data_dir / name
-        if found.is_dir():
-            shutil.copytree(found, into / name)
-        elif found.exists():
-            settle(found)
-            shutil.copy2(found, into / name)
+        source = data_dir / name
+        if source.is_dir():
+            shutil.copytree(source, into / name)
+        elif source.exists():
+            settle(source)
+            shutil.copy2(source, into / name)
 
 
 def _keep_database(server: str, made: Installation, name: str) -> None:

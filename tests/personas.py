@@ -32,16 +32,16 @@ class Personas:
 
 def make_user(name: str, **changes: Any) -> User:
     """Make a person with the e-mail address `<name>@example.org`."""
-    facts: dict[str, Any] = {"password": PASSWORD, "name": name.title()} | changes
-    return User.objects.create_user(f"{name}@example.org", **facts)
+    fields: dict[str, Any] = {"password": PASSWORD, "name": name.title()} | changes
+    return User.objects.create_user(f"{name}@example.org", **fields)
 
 
 def make_token(user: User, *, scopes: list[Scope] | None = None, **changes: Any) -> str:
     """Make a token of the person, with every scope unless told otherwise; returns the secret."""
     if scopes is None:
         scopes = [scope for scope in Scope if scope != Scope.ADMIN or user.is_administrator]
-    facts: dict[str, Any] = {"name": "test", "scopes": scopes} | changes
-    return create_token(by=Principal(user), **facts).secret
+    fields: dict[str, Any] = {"name": "test", "scopes": scopes} | changes
+    return create_token(by=Principal(user), **fields).secret
 
 
 def make_personas() -> Personas:

@@ -39,12 +39,12 @@ _MAKERS = ("*/migrations/*.py", "core/*.py", "*/lifecycle.py", "*/models/*.py")
 
 
 def _digest() -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     portal = ROOT / "platform" / "portal"
     files = {path for pattern in _MAKERS for path in portal.glob(pattern)}
     for path in (*sorted(files), ROOT / "requirements" / "portal.txt", Path(__file__)):
-        found.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
-    return found.hexdigest()[:12]
+        digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def _make(data_dir: Path, database_url: str) -> None:

@@ -31,9 +31,9 @@ def wait_for(
     """
     start = time.monotonic()
     while True:
-        found = look()
-        if found:
-            return found
+        result = look()
+        if result:
+            return result
         gone = time.monotonic() - start
         if gone > within_s:
             raise AssertionError(f"no {what} within {within_s:g} s")

@@ -47,7 +47,7 @@ class Route:
 
     def operation(self, verb: str) -> Operation | None:
         """Return the API operation behind a verb."""
-        return next((found for found in self.operations if verb in found.methods), None)
+        return next((operation for operation in self.operations if verb in operation.methods), None)
 
     def policy_for(self, verb: str) -> Policy | None:
         """Return the policy in force for a verb: the operation's gate, or the page's own."""
@@ -68,8 +68,8 @@ def gates_of(operation: Operation) -> list[Gate]:
 def path_view_of(view: Callable[..., Any]) -> PathView | None:
     """Return what ninja put behind a view, or None for any other view."""
     closed_over = inspect.getclosurevars(view).nonlocals if inspect.isfunction(view) else {}
-    found = closed_over.get("self")
-    return found if isinstance(found, PathView) else None
+    owner = closed_over.get("self")
+    return owner if isinstance(owner, PathView) else None
 
 
 def template_of(pattern: str) -> str:
@@ -108,7 +108,7 @@ def every_pattern() -> tuple[Route, ...]:
 @cache
 def routes() -> tuple[Route, ...]:
     """Return every address once, in the order in which Django matches them."""
-    found: dict[str, Route] = {}
+    by_template: dict[str, Route] = {}
     for route in every_pattern():
-        found.setdefault(route.template, route)
-    return tuple(found.values())
+        by_template.setdefault(route.template, route)
+    return tuple(by_template.values())

@@ -49,12 +49,12 @@ def shared(fixture: str) -> Shared:
 
 def distrust_all() -> None:
     """Let nobody else have what a test that failed has used."""
-    for one in _shared.values():
-        one.distrust()
+    for resource in _shared.values():
+        resource.distrust()
 
 
 def end_all_but(fixtures: Collection[str]) -> None:
     """End what the next test, which uses these fixtures, does not use."""
-    for name, one in _shared.items():
+    for name, resource in _shared.items():
         if name not in fixtures:
-            one.end()
+            resource.end()

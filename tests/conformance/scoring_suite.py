@@ -26,8 +26,8 @@ SUITE = "tests/pyfunc/test_scoring_server.py"
 class Stage:
     """Serves one model at a time, the one that was asked for last."""
 
-    def __init__(self, found: Plane) -> None:
-        self._plane = found
+    def __init__(self, dataplane: Plane) -> None:
+        self._plane = dataplane
         self._numbers = count(1)
         self._model = ""
         self._replica: Replica | None = None
@@ -60,13 +60,13 @@ class _Stagehand(BaseHTTPRequestHandler):
         model = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["model"]
         try:
             self.stage.serve(model)
-            status, said = 200, b""
+            status, content = 200, b""
         except AssertionError as error:
-            status, said = 500, str(error).encode()
+            status, content = 500, str(error).encode()
         self.send_response(status)
-        self.send_header("Content-Length", str(len(said)))
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(said)
+        self.wfile.write(content)
 
 
 def main() -> int:
@@ -75,13 +75,13 @@ def main() -> int:
         sys.stderr.write(f"{__doc__}\n")
         return 2
     checkout, options = Path(sys.argv[1]).resolve(), sys.argv[2:]
-    with plane() as found:
-        found.start_gateway()
-        handler = type("Handler", (_Stagehand,), {"stage": Stage(found)})
+    with plane() as dataplane:
+        dataplane.start_gateway()
+        handler = type("Handler", (_Stagehand,), {"stage": Stage(dataplane)})
         server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
-            return _tests(checkout, options, found.port, server.server_address[1])
+            return _tests(checkout, options, dataplane.port, server.server_address[1])
         finally:
             server.shutdown()
             server.server_close()

@@ -29,11 +29,11 @@ class Snippet:
 @cache
 def pages() -> dict[str, str]:
     """Return the text of every page that is written by hand, by its path from the root."""
-    found = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/README.md")]
-    found.append(ROOT / "bench" / "RESULTS.md")
+    paths = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/README.md")]
+    paths.append(ROOT / "bench" / "RESULTS.md")
     return {
         path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
-        for path in sorted(found)
+        for path in sorted(paths)
     }
 
 
@@ -59,12 +59,12 @@ def links_of(text: str) -> list[str]:
 
 def anchors_of(text: str) -> set[str]:
     """Return the anchors of a page's headings, as forges make them."""
-    found: set[str] = set()
+    anchors: set[str] = set()
     for heading in _HEADING.findall(_FENCE.sub("", text)):
         words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
         anchor = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
-        found.add(anchor)
-    return found
+        anchors.add(anchor)
+    return anchors
 
 
 def read(path: Path) -> str:

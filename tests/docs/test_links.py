@@ -36,8 +36,8 @@ def test_every_link_leads_somewhere(page: str) -> None:
 
 def test_a_link_that_leads_nowhere_is_found() -> None:
     text = "[a](nowhere.md) [b](#none) [c](http://example.org) ![d](x.png)\n\n# Here\n\n[e](#here)"
-    found = [fault.split()[0] for fault in faults_of("docs/cli.md", text)]
-    assert found == ["nowhere.md", "#none", "http://example.org", "x.png"]
+    targets = [fault.split()[0] for fault in faults_of("docs/cli.md", text)]
+    assert targets == ["nowhere.md", "#none", "http://example.org", "x.png"]
 
 
 def test_every_page_for_users_is_in_the_list_of_pages() -> None:

@@ -37,14 +37,15 @@ TYPED = {
 
 
 def _named(language: str) -> list[Snippet]:
-    return [one for one in every_snippet() if one.language == language]
+    return [snippet for snippet in every_snippet() if snippet.language == language]
 
 
 def _shells() -> list[Snippet]:
     return [
-        one
-        for one in every_snippet()
-        if one.language in SHELL or (one.language == "" and _begins_with_a_command(one.text))
+        snippet
+        for snippet in every_snippet()
+        if snippet.language in SHELL
+        or (snippet.language == "" and _begins_with_a_command(snippet.text))
     ]
 
 
@@ -54,11 +55,11 @@ def _begins_with_a_command(text: str) -> bool:
 
 
 def test_every_snippet_says_what_it_is() -> None:
-    assert not [str(one) for one in every_snippet() if one.language not in KNOWN]
+    assert not [str(snippet) for snippet in every_snippet() if snippet.language not in KNOWN]
 
 
 def test_what_says_that_it_is_typed_is_typed_by_a_test() -> None:
-    assert {one.page for one in every_snippet() if one.language == "sh"} == set(TYPED)
+    assert {snippet.page for snippet in every_snippet() if snippet.language == "sh"} == set(TYPED)
     untold = [page for page, test in TYPED.items() if Path(page).name not in _text(test)]
     assert not untold
 
@@ -76,10 +77,10 @@ def test_commands_are_commands_with_their_options(snippet: Snippet) -> None:
 def lines_of(text: str) -> Iterator[list[str]]:
     """Yield the words of each simple command of a snippet, the answers that it shows left out."""
     for line in _SPACED.sub(" ", text).splitlines():
-        told = line.removeprefix("$ ")
-        if told.lstrip().startswith(("{", "[", "#")) or not told.strip():
+        command = line.removeprefix("$ ")
+        if command.lstrip().startswith(("{", "[", "#")) or not command.strip():
             continue
-        lexer = shlex.shlex(told, posix=True, punctuation_chars="();<>|&")
+        lexer = shlex.shlex(command, posix=True, punctuation_chars="();<>|&")
         lexer.whitespace_split = True
         lexer.commenters = "#"
         words: list[str] = []
@@ -102,8 +103,8 @@ def faults_of(words: list[str]) -> list[str]:
     if program == "slipway":
         return _slipway(rest)
     if program == "make":
-        targets = [one for one in rest if "=" not in one and not one.startswith("-")]
-        return [f"make {one}" for one in targets if f"\n{one}:" not in _makefile()]
+        targets = [target for target in rest if "=" not in target and not target.startswith("-")]
+        return [f"make {target}" for target in targets if f"\n{target}:" not in _makefile()]
     if program in ("python", "python3", "manage.py"):
         return _python([program, *rest])
     return []
@@ -138,10 +139,10 @@ def _slipway(words: list[str]) -> list[str]:
             return [f"{named} {missing[0]}"]
         named = f"{named} {verbs[0]}"
         command, given = command.commands[verbs[0]], given[1:]
-    known = {name for one in command.params for name in [*one.opts, *one.secondary_opts]}
+    known = {name for option in command.params for name in [*option.opts, *option.secondary_opts]}
     ours = given[: given.index("--")] if "--" in given else given
-    options = [one.partition("=")[0] for one in ours if re.match(r"--?[a-z]", one)]
-    return [f"{named} {one}" for one in options if one not in known and one != "--help"]
+    options = [option.partition("=")[0] for option in ours if re.match(r"--?[a-z]", option)]
+    return [f"{named} {option}" for option in options if option not in known and option != "--help"]
 
 
 def _python(words: list[str]) -> list[str]:
@@ -151,7 +152,7 @@ def _python(words: list[str]) -> list[str]:
     if "manage.py" in words:
         rest = words[words.index("manage.py") + 1 :]
         known = _OWN_COMMANDS | set(get_commands())
-        return [f"manage.py {one}" for one in rest[:1] if one not in known]
+        return [f"manage.py {name}" for name in rest[:1] if name not in known]
     return []
 
 
@@ -171,7 +172,7 @@ def test_a_command_that_is_none_is_found(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "snippet", [one for one in _shells() if one.language in ("sh", "bash")], ids=str
+    "snippet", [snippet for snippet in _shells() if snippet.language in ("sh", "bash")], ids=str
 )
 def test_what_says_that_it_is_shell_is_shell(snippet: Snippet) -> None:
     text = re.sub(r"<[a-z][a-z: ]*>", "what-a-reader-puts-there", snippet.text)
@@ -206,11 +207,11 @@ def _is_there(node: ast.Attribute, roots: dict[str, Any]) -> bool:
         at = at.value
     if not isinstance(at, ast.Name) or roots.get(at.id) is None:
         return True
-    found = roots[at.id]
+    value = roots[at.id]
     for name in names:
-        if not hasattr(found, name):
+        if not hasattr(value, name):
             return False
-        found = getattr(found, name)
+        value = getattr(value, name)
     return True
 
 
@@ -231,7 +232,7 @@ def test_sql_can_be_read(snippet: Snippet) -> None:
 
 
 def test_every_variable_that_a_page_names_is_read_somewhere() -> None:
-    told = {
+    variables = {
         (page, name)
         for page, text in _texts().items()
         for name in re.findall(r"\bSLIPWAY_[A-Z0-9_]+\b", text)
@@ -244,7 +245,7 @@ def test_every_variable_that_a_page_names_is_read_somewhere() -> None:
     )
     sources += (ROOT / "deploy" / "compose" / "compose.yaml").read_text(encoding="utf-8")
     settings = {f"SLIPWAY_{name.upper()}" for name in _settings()}
-    assert not sorted((p, n) for p, n in told if n not in settings and n not in sources)
+    assert not sorted((p, n) for p, n in variables if n not in settings and n not in sources)
 
 
 def _settings() -> list[str]:

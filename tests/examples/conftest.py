@@ -55,6 +55,6 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
 @pytest.fixture
 def without_slipway(run: Run) -> Run:
     """The same, once it is certain that no script can find Slipway there."""
-    found = run("-c", "import importlib.util as u; print(u.find_spec('slipway'))")
-    assert found == "None\n"
+    output = run("-c", "import importlib.util as u; print(u.find_spec('slipway'))")
+    assert output == "None\n"
     return run

@@ -82,12 +82,12 @@ class Live:
 
     def kill(self, mark: str) -> None:
         """kill -9 of the child with `mark` in its command; returns when there is another one."""
-        found = [pid for pid in children_of(self.program.pid) if mark in command_of(pid)]
-        os.kill(found[0], signal.SIGKILL)
+        pids = [pid for pid in children_of(self.program.pid) if mark in command_of(pid)]
+        os.kill(pids[0], signal.SIGKILL)
 
         def another() -> bool:
             children = children_of(self.program.pid)
-            return any(mark in command_of(pid) for pid in children if pid not in found)
+            return any(mark in command_of(pid) for pid in children if pid not in pids)
 
         wait_for(another, f"another {mark}", within_s=10)
 
@@ -113,12 +113,12 @@ class Live:
     def tasks_run(self, name: str) -> int:
         """Return how often the control worker has run a task, by its own metrics."""
         url = f"http://127.0.0.1:{self.place.control_health_port}/metrics"
-        found = re.search(
+        match = re.search(
             rf'^slipway_tasks_total{{outcome="success",task="{name}"}} (\d+)',
             httpx.get(url, headers=self.place.metrics_bearer, timeout=3).text,
             re.MULTILINE,
         )
-        return int(found.group(1)) if found else 0
+        return int(match.group(1)) if match else 0
 
     def redis(self) -> "redis.Redis[bytes]":
         """Return a client of the embedded Redis."""
@@ -162,8 +162,8 @@ class Live:
             within_s=within_s,
         )
         took = time.monotonic() - began
-        found = self.delivered(prefix)
-        assert sum(found.values()) == count, found
+        mails = self.delivered(prefix)
+        assert sum(mails.values()) == count, mails
         return took
 
     def sql(self, query: str) -> Any:

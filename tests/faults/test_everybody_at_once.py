@@ -54,17 +54,17 @@ Doing = tuple[Route, str, str]
 def doings() -> dict[str, list[tuple[Doing, float]]]:
     """Return by topic what somebody may do (a route, a verb, a column), and how often it is."""
     known = {route.template: route for route in routes()}
-    found: dict[str, list[tuple[Doing, float]]] = {}
+    by_topic: dict[str, list[tuple[Doing, float]]] = {}
     for (template, verb), row in table.read().items():
         weight = _weight(template, verb)
         if verb in ("GET", "HEAD", "OPTIONS") or template not in known or not weight:
             continue
-        found.setdefault(topic_of(template), []).extend(
+        by_topic.setdefault(topic_of(template), []).extend(
             ((known[template], verb, column), weight)
             for column, cell in row.items()
             if cell.startswith(("2", "302"))
         )
-    return {topic: mine for topic, mine in found.items() if mine}
+    return {topic: entries for topic, entries in by_topic.items() if entries}
 
 
 def topic_of(template: str) -> str:

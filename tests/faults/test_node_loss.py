@@ -69,9 +69,9 @@ class Node:
     def die(self) -> None:
         """kill -9 of the agent and of everything it has started, as if the machine were gone."""
         shims = [StateFolder(task / "state").shim() for task in (self.data_dir / "tasks").glob("*")]
-        mine = [self._agent.pid, *(shim.pid for shim in shims if shim and shim.is_alive())]
-        mine += [below for found in mine for below in descendants(found)]
-        for pid in mine:
+        pids = [self._agent.pid, *(shim.pid for shim in shims if shim and shim.is_alive())]
+        pids += [below for parent in pids for below in descendants(parent)]
+        for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -95,16 +95,16 @@ def jobs(live: Live) -> Iterator[Jobs]:
 @pytest.fixture
 def nodes() -> Iterator[list[Node]]:
     """The nodes of a test; nothing of them is left afterwards."""
-    found: list[Node] = []
-    yield found
-    for node in found:
+    started: list[Node] = []
+    yield started
+    for node in started:
         node.die()
 
 
 def copied_step(jobs: Jobs, job: str) -> int:
     """Return the step of which a copy is in the store, 0 without one."""
-    found = jobs.api.get(f"/projects/vision/jobs/{job}/checkpoints").json()
-    return max((saved["step"] for saved in found if saved["copied_at"]), default=0)
+    checkpoints = jobs.api.get(f"/projects/vision/jobs/{job}/checkpoints").json()
+    return max((saved["step"] for saved in checkpoints if saved["copied_at"]), default=0)
 
 
 def result_of(jobs: Jobs, job: str) -> tuple[int, str, str]:
@@ -134,8 +134,8 @@ def test_a_job_goes_on_elsewhere_when_its_node_is_gone(
     assert began % EVERY == 0
     workload = jobs.look(job)["workload"]
     assert workload["attempt"] == 2
-    told = jobs.api.get(f"/projects/vision/jobs/{job}/events").json()["items"]
-    story = "\n".join(line["message"] for line in told)
+    events = jobs.api.get(f"/projects/vision/jobs/{job}/events").json()["items"]
+    story = "\n".join(line["message"] for line in events)
     assert "sent its last heartbeat" in story
     assert f"continues from step {began}" in story
     assert f"checkpoint of step {began}, fetched from the store" in story

@@ -23,8 +23,8 @@ VERSION = {"source": SOURCE}
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
     """A portal that may be killed."""
-    with running_portal(tmp_path_factory.mktemp("promotions")) as found:
-        yield found
+    with running_portal(tmp_path_factory.mktemp("promotions")) as portal:
+        yield portal
 
 
 def client_at(running: RunningPortal, url: str, model: str) -> httpx.Client:
@@ -48,8 +48,8 @@ def aliases_at(client: httpx.Client) -> dict[str, int]:
     """Return the aliases of the model a client is for, as MLflow's tables have them."""
     answer = client.get(str(client.base_url).rstrip("/"))
     answer.raise_for_status()
-    found: dict[str, int] = answer.json()["aliases"]
-    return found
+    aliases: dict[str, int] = answer.json()["aliases"]
+    return aliases
 
 
 @pytest.mark.thorough

@@ -32,8 +32,8 @@ from tests.workers.serving import (
 @pytest.fixture
 def dataplane() -> Iterator[Plane]:
     """A data plane to break."""
-    with plane() as found:
-        yield found
+    with plane() as running_plane:
+        yield running_plane
 
 
 class Clients:
@@ -78,7 +78,7 @@ def links(served: Plane) -> list[ReplicaLink]:
 
 def ids(answers: list[Answer]) -> set[str]:
     """Ids of the predictions that were given."""
-    return {one.headers["x-slipway-prediction-id"] for one in answers if one.status == 200}
+    return {answer.headers["x-slipway-prediction-id"] for answer in answers if answer.status == 200}
 
 
 @pytest.mark.thorough
@@ -92,7 +92,7 @@ def test_a_replica_that_is_killed_costs_no_prediction(dataplane: Plane) -> None:
     seen = len(clients.answers)
     clients.until(seen + 200)
     answers = clients.stop()
-    assert {one.status for one in answers} == {200}
+    assert {answer.status for answer in answers} == {200}
     assert not clients.broken
 
 
@@ -105,8 +105,8 @@ def test_the_only_replica_that_is_killed_means_one_clear_answer_and_is_found_aga
     dataplane.serve(replica)
     # Held in the middle: asked, and not answered.
     os.kill(replica.process.child.pid, signal.SIGSTOP)
-    found: list[Answer] = []
-    asking = threading.Thread(target=lambda: found.append(dataplane.predict([[1, 2, 3, 4]])))
+    answers: list[Answer] = []
+    asking = threading.Thread(target=lambda: answers.append(dataplane.predict([[1, 2, 3, 4]])))
     asking.start()
     eventually(
         lambda: any(link.in_flight for link in links(dataplane)),
@@ -114,8 +114,8 @@ def test_the_only_replica_that_is_killed_means_one_clear_answer_and_is_found_aga
     )
     replica.process.kill()
     asking.join(10)
-    assert (found[0].status, found[0].json()["code"]) == (502, "replica_lost")
-    name = found[0].headers["x-slipway-prediction-id"]
+    assert (answers[0].status, answers[0].json()["code"]) == (502, "replica_lost")
+    name = answers[0].headers["x-slipway-prediction-id"]
     eventually(lambda: statuses(dataplane).get(name) == 502, what="it is captured as lost")
     after = dataplane.predict([[1, 2, 3, 4]])
     assert (after.status, after.json()["code"]) == (503, "no_replica")
@@ -242,9 +242,9 @@ def test_promotes_and_rollbacks_under_load_fail_no_request(dataplane: Plane) -> 
     dataplane.until_in_force()
     assert new.process.stop() == 0
     answers = clients.stop()
-    assert {one.status for one in answers} == {200}
+    assert {response.status for response in answers} == {200}
     assert not clients.broken
-    assert {one.json()["predictions"][0][0] for one in answers} == {20.0, 30.0}
+    assert {response.json()["predictions"][0][0] for response in answers} == {20.0, 30.0}
 
 
 @pytest.mark.thorough
@@ -256,7 +256,7 @@ def test_a_replica_that_drains_finishes_what_it_began(dataplane: Plane) -> None:
     clients.until(100)
     assert replicas[0].process.stop() == 0
     answers = clients.stop()
-    assert {one.status for one in answers} == {200}
+    assert {answer.status for answer in answers} == {200}
     assert not clients.broken
     states = dataplane.portal.replica_states("rep-1")
     assert states[-2:] == [ReplicaState.READY, ReplicaState.DRAINING]
@@ -286,10 +286,10 @@ def test_a_prediction_can_be_queried_within_five_seconds(dataplane: Plane) -> No
     query = "SELECT * EXCLUDE (answered_at) FROM read_parquet(?, hive_partitioning = true)"
     table = duckdb.execute(query, [files])
     columns = [column[0] for column in table.description or ()]
-    found: dict[str, Any] = dict(zip(columns, table.fetchall()[-1], strict=True))
-    assert json.loads(found["request"]) == {"inputs": [[1, 2, 3, 4]]}
-    assert json.loads(found["response"]) == answer.json()
-    assert found["endpoint"] == "ep-1"
-    assert (found["revision"], found["model_version"]) == ("rev-1", "1")
-    assert (found["key_id"], found["contract"]) == ("key-1", "scoring")
-    assert found["latency_us"] > 0
+    row: dict[str, Any] = dict(zip(columns, table.fetchall()[-1], strict=True))
+    assert json.loads(row["request"]) == {"inputs": [[1, 2, 3, 4]]}
+    assert json.loads(row["response"]) == answer.json()
+    assert row["endpoint"] == "ep-1"
+    assert (row["revision"], row["model_version"]) == ("rev-1", "1")
+    assert (row["key_id"], row["contract"]) == ("key-1", "scoring")
+    assert row["latency_us"] > 0

@@ -83,8 +83,8 @@ class Training:
 
     def story(self, rank: int = 0) -> list[tuple[int, int, int]]:
         """What a rank wrote down: attempt, step, process id."""
-        found = list((self._node / "persistent").glob(f"*/{self.job}/story-{rank}"))
-        lines = found[0].read_text().splitlines() if found else []
+        paths = list((self._node / "persistent").glob(f"*/{self.job}/story-{rank}"))
+        lines = paths[0].read_text().splitlines() if paths else []
         assert not [line for line in lines if line.startswith("twice")], lines
         words = [line.split() for line in lines if len(line.split()) == 3]
         return [(int(attempt), int(step), int(pid)) for attempt, step, pid in words]

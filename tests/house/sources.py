@@ -47,12 +47,12 @@ def shown(path: Path) -> str:
 @cache
 def texts() -> dict[str, str]:
     """Return the text of every file of ours that is text, by its path from the root."""
-    found = {}
+    contents = {}
     for path in files():
         if path.suffix in _BINARY:
             continue
-        found[shown(path)] = path.read_text(encoding="utf-8")
-    return found
+        contents[shown(path)] = path.read_text(encoding="utf-8")
+    return contents
 
 
 @cache

@@ -64,13 +64,13 @@ def _ours() -> dict[str, ast.Module]:
 
 
 def test_only_checks_read_the_host_of_a_request() -> None:
-    found = {
+    faults = {
         f"{name}:{use}"
         for name, module in _ours().items()
         if name not in ALLOWED
         for use in _from_requests(module)
     }
-    assert not found, f"build addresses from SLIPWAY_URL and its siblings: {sorted(found)}"
+    assert not faults, f"build addresses from SLIPWAY_URL and its siblings: {sorted(faults)}"
 
 
 def test_no_module_is_allowed_for_nothing() -> None:
@@ -78,12 +78,12 @@ def test_no_module_is_allowed_for_nothing() -> None:
 
 
 def test_no_template_shows_the_host_of_a_request() -> None:
-    found = [
+    templates = [
         name
         for name, text in texts().items()
         if "/templates/" in name and name.startswith("platform/") and _IN_TEMPLATES.search(text)
     ]
-    assert not found
+    assert not templates
 
 
 @pytest.mark.parametrize(

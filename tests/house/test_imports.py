@@ -73,13 +73,13 @@ def test_no_permission_to_load_by_name_is_left_over() -> None:
 
 
 def test_every_import_stands_at_the_top_of_its_file() -> None:
-    found = [
+    faults = [
         f"{name}:{line} {what}"
         for name, module in modules().items()
         if name not in LOADERS_ALLOWED and not name.startswith("tests/")
         for line, what in hidden_imports(module)
     ]
-    assert not found, f"it hides who knows whom: {found}"
+    assert not faults, f"it hides who knows whom: {faults}"
 
 
 @pytest.mark.parametrize(

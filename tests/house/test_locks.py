@@ -17,7 +17,7 @@ from tests.house.sources import functions, modules
 def heavy_locks(module: ast.Module) -> Iterator[int]:
     """Find the lines that lock rows with FOR UPDATE, in functions that delete none."""
     for function in functions(module):
-        calls = [one for one in ast.walk(function) if isinstance(one, ast.Call)]
+        calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
         names = {call.func.attr for call in calls if isinstance(call.func, ast.Attribute)}
         if "delete" not in names:
             yield from (call.lineno for call in calls if _is_heavy(call))
@@ -32,13 +32,13 @@ def _is_heavy(call: ast.Call) -> bool:
 
 
 def test_only_who_deletes_a_row_forbids_others_to_name_it() -> None:
-    found = [
+    faults = [
         f"{name}:{line}"
         for name, module in modules().items()
         if name.startswith("platform/")
         for line in heavy_locks(module)
     ]
-    assert not found, "say no_key=True"
+    assert not faults, "say no_key=True"
 
 
 @pytest.mark.parametrize(

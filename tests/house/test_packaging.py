@@ -22,17 +22,17 @@ _DIRECT = re.compile(r"^\s+#\s+(?:via )?-r requirements/([a-z_]+\.in)$")
 
 def written(path: Path) -> dict[str, Requirement]:
     """Return what a `.in` file asks for, the files it includes among it."""
-    found: dict[str, Requirement] = {}
+    requirements: dict[str, Requirement] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
-        asked = line.split(" #")[0].strip()
-        if asked.startswith("-r "):
-            found |= written(path.parent / asked.removeprefix("-r ").strip())
-        elif asked.startswith("-c "):
+        entry = line.split(" #")[0].strip()
+        if entry.startswith("-r "):
+            requirements |= written(path.parent / entry.removeprefix("-r ").strip())
+        elif entry.startswith("-c "):
             continue
-        elif asked and not asked.startswith("#"):
-            requirement = Requirement(asked)
-            found[canonicalize_name(requirement.name)] = requirement
-    return found
+        elif entry and not entry.startswith("#"):
+            requirement = Requirement(entry)
+            requirements[canonicalize_name(requirement.name)] = requirement
+    return requirements
 
 
 def pinned(path: Path) -> dict[str, str]:
@@ -43,27 +43,27 @@ def pinned(path: Path) -> dict[str, str]:
 
 def asked_for_directly(path: Path) -> set[str]:
     """Return the packages a `.txt` file says were asked for by hand."""
-    found, current = set(), ""
+    names, current = set(), ""
     for line in path.read_text(encoding="utf-8").splitlines():
         if match := _PIN.match(line):
             current = canonicalize_name(match[1])
         elif _DIRECT.match(line):
-            found.add(current)
-    return found
+            names.add(current)
+    return names
 
 
 @pytest.mark.parametrize("path", COMPILED, ids=lambda path: path.name)
 def test_compiled_requirements_agree_with_the_written_ones(path: Path) -> None:
-    asked, fixed = written(path.with_suffix(".in")), pinned(path)
-    missing = sorted(set(asked) - set(fixed))
+    requirements, fixed = written(path.with_suffix(".in")), pinned(path)
+    missing = sorted(set(requirements) - set(fixed))
     assert not missing, f"run `make requirements`: {missing}"
     outdated = [
         f"{requirement} but {name}=={fixed[name]}"
-        for name, requirement in asked.items()
+        for name, requirement in requirements.items()
         if not requirement.specifier.contains(Version(fixed[name]), prereleases=True)
     ]
     assert not outdated, f"run `make requirements`: {outdated}"
-    dropped = sorted(asked_for_directly(path) - set(asked))
+    dropped = sorted(asked_for_directly(path) - set(requirements))
     assert not dropped, f"no longer asked for, run `make requirements`: {dropped}"
 
 
@@ -78,32 +78,32 @@ def test_one_package_has_one_version_in_all_compiled_files() -> None:
     for path in COMPILED:
         for name, version in pinned(path).items():
             versions.setdefault(name, set()).add(version)
-    assert not {name: found for name, found in versions.items() if len(found) > 1}
+    assert not {name: pins for name, pins in versions.items() if len(pins) > 1}
 
 
 @pytest.mark.parametrize("path", [*COMPILED, *WRITTEN], ids=lambda path: path.name)
 def test_requirements_hold_no_addresses(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()
-    found = [
+    addresses = [
         line
         for line in lines
         if not line.lstrip().startswith("#")
         and ("://" in line or re.match(r"\s*(-i|-f|--)", line) is not None)
     ]
-    assert not found
+    assert not addresses
 
 
 def test_the_wheel_asks_for_what_the_sdk_is_tested_with() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     declared = {str(Requirement(line)) for line in project["dependencies"]}
-    assert declared == {str(asked) for asked in written(FOLDER / "slipway.in").values()}
+    assert declared == {str(requirement) for requirement in written(FOLDER / "slipway.in").values()}
 
 
 @pytest.fixture(scope="module")
 def lock() -> dict[str, Any]:
     """The npm lock file."""
-    found: dict[str, Any] = json.loads((ROOT / "package-lock.json").read_text(encoding="utf-8"))
-    return found
+    lockfile: dict[str, Any] = json.loads((ROOT / "package-lock.json").read_text(encoding="utf-8"))
+    return lockfile
 
 
 def test_the_npm_lock_holds_no_download_addresses(lock: dict[str, Any]) -> None:
@@ -111,9 +111,9 @@ def test_the_npm_lock_holds_no_download_addresses(lock: dict[str, Any]) -> None:
 
 
 def test_the_npm_lock_fixes_what_the_package_file_asks_for(lock: dict[str, Any]) -> None:
-    asked = json.loads((ROOT / "package.json").read_text(encoding="utf-8"))
+    package = json.loads((ROOT / "package.json").read_text(encoding="utf-8"))
     root = lock["packages"][""]
     for kind in ("dependencies", "devDependencies"):
-        assert root.get(kind, {}) == asked.get(kind, {})
-        for name in asked.get(kind, {}):
+        assert root.get(kind, {}) == package.get(kind, {})
+        for name in package.get(kind, {}):
             assert lock["packages"][f"node_modules/{name}"]["integrity"].startswith("sha512-")

@@ -41,10 +41,10 @@ _DOORS = (
 )
 
 
-def faults_of(found: Iterable[Route]) -> list[str]:
+def faults_of(all_routes: Iterable[Route]) -> list[str]:
     """Say what is wrong with the policies of some routes."""
     faults = []
-    for route in found:
+    for route in all_routes:
         where = f"{route.template} ({route.name or 'no name'})"
         if route.policy is None:
             faults.append(f"{where} declares no policy")
@@ -72,8 +72,8 @@ def _synthetic(*patterns: Any) -> list[Route]:
 
 
 def test_a_page_without_a_policy_is_found() -> None:
-    found = _synthetic(path("open", _unguarded, name="open"))
-    assert faults_of(found) == ["/open (open) declares no policy"]
+    open_routes = _synthetic(path("open", _unguarded, name="open"))
+    assert faults_of(open_routes) == ["/open (open) declares no policy"]
 
 
 def test_a_page_in_the_api_namespace_without_operations_is_found() -> None:
@@ -138,8 +138,8 @@ def test_every_operation_of_the_api_is_served() -> None:
     served = {id(operation) for route in every_pattern() for operation in route.operations}
     declared = {
         id(operation)
-        for found in (api, agent_api, gateway_api, hub_api)
-        for bound in found._get_bound_routers()
+        for service_api in (api, agent_api, gateway_api, hub_api)
+        for bound in service_api._get_bound_routers()
         for view in bound.path_operations.values()
         for operation in view.operations
     }
@@ -158,16 +158,16 @@ def test_every_policy_says_who_may_pass() -> None:
 
 
 def _imports(module: ast.Module) -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(module):
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            found.add(f"{node.value.id}.{node.attr}")
-    return found
+            names.add(f"{node.value.id}.{node.attr}")
+    return names
 
 
 def opens_a_door(module: ast.Module) -> bool:

@@ -152,21 +152,21 @@ def test_no_generated_or_vendored_front_end_code() -> None:
 
 
 def test_nothing_names_a_package_registry() -> None:
-    found = [
+    places = [
         place
         for place in _matches(_REGISTRY)
         if place.split(":")[0] not in PIP_OPTIONS_ALLOWED or "://" in place
     ]
-    assert not found, f"where packages come from is the machine's own setting: {found}"
+    assert not places, f"where packages come from is the machine's own setting: {places}"
 
 
 def test_nothing_names_a_path_of_one_machine() -> None:
-    found = [
+    places = [
         place
         for place in _matches(_MACHINE_PATH)
         if place.split(":")[0] not in MACHINE_PATHS_ALLOWED
     ]
-    assert not found
+    assert not places
 
 
 def _matches(pattern: re.Pattern[str]) -> list[str]:

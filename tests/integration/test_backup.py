@@ -124,14 +124,14 @@ def manifest_of(path: Path) -> dict[str, Any]:
     with tarfile.open(fileobj=io.BytesIO(plain_of(path))) as tar:
         file = tar.extractfile("manifest.json")
         assert file is not None
-        found: dict[str, Any] = json.load(file)
-    return found
+        manifest: dict[str, Any] = json.load(file)
+    return manifest
 
 
-def refused(done: "subprocess.CompletedProcess[str]", said: str) -> None:
+def refused(done: "subprocess.CompletedProcess[str]", message: str) -> None:
     """Check that a command was refused in one line, without a stack."""
     assert done.returncode == 2, done.stdout + done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
 
 

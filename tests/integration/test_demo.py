@@ -69,14 +69,14 @@ def succeeded(demo: Program, *, within_s: float) -> str:
 
 
 @contextmanager
-def signed_in(said: str, name: str) -> Iterator[Client]:
+def signed_in(output: str, name: str) -> Iterator[Client]:
     """Yield a client of one of the people, by the address and the password that were printed."""
-    found = re.search(rf"sign in: +({name}@localhost), password (\S+)", said)
-    place = re.search(r"Look around: (http://\S+)/p/demo", said)
-    assert found
+    match = re.search(rf"sign in: +({name}@localhost), password (\S+)", output)
+    place = re.search(r"Look around: (http://\S+)/p/demo", output)
+    assert match
     assert place
     with Browser(place[1]) as browser:
-        assert browser.sign_in(found[1], found[2])
+        assert browser.sign_in(match[1], match[2])
         token = browser.create_token("test", [scope for scope in Scope if scope is not Scope.ADMIN])
     with Client(place[1], token=token) as client:
         yield client
@@ -101,8 +101,8 @@ def test_the_demo_drives_the_whole_loop_and_finds_it_again(tmp_path: Path) -> No
         os.killpg(staying.pid, signal.SIGINT)
         assert staying.wait(120) == 0, staying.text()
 
-    for said in (first, again):
-        _look_at_words(said)
+    for output in (first, again):
+        _look_at_words(output)
     assert _jobs_of(first) == _jobs_of(again), "nothing is trained twice"
     assert "first administrator: " in first
     assert not _still_running(tmp_path)
@@ -118,27 +118,27 @@ def _start_another_beside(start: Start, staying: Program) -> None:
     assert staying.process.poll() is None, "the one that stays is not stopped by another"
 
 
-def _jobs_of(said: str) -> set[str]:
-    return set(re.findall(r"/jobs/(wl_\w+)", said))
+def _jobs_of(output: str) -> set[str]:
+    return set(re.findall(r"/jobs/(wl_\w+)", output))
 
 
-def _look_at_words(said: str) -> None:
+def _look_at_words(output: str) -> None:
     """Every step says its time and its cost, and leads to what it made."""
-    steps = re.findall(r"^▸ ", said, re.MULTILINE)
-    done = re.findall(r"^  done in [0-9.]+ s, cost \$[0-9.]+$", said, re.MULTILINE)
+    steps = re.findall(r"^▸ ", output, re.MULTILINE)
+    done = re.findall(r"^  done in [0-9.]+ s, cost \$[0-9.]+$", output, re.MULTILINE)
     assert len(steps) == len(done) == 17
     for path in ("", "/spend", "/registry-rules", "/endpoints/demo-digits", "/datasets/digits/v/1"):
-        assert f"/p/demo{path}" in said
+        assert f"/p/demo{path}" in output
     for address in ("/models/digits/versions/1", "/models/digits/versions/2", "/compare?run="):
-        assert f"/p/demo{address}" in said
-    assert re.search(r"  opened: +http://127\.0\.0\.2:\S+/lab", said)
-    assert re.search(r"  result: +3 nearest neighbours: accuracy 0\.9[0-9]+ on 360", said)
-    answered = re.search(r"  predictions: +([0-9]+) of 200 digits right", said)
+        assert f"/p/demo{address}" in output
+    assert re.search(r"  opened: +http://127\.0\.0\.2:\S+/lab", output)
+    assert re.search(r"  result: +3 nearest neighbours: accuracy 0\.9[0-9]+ on 360", output)
+    answered = re.search(r"  predictions: +([0-9]+) of 200 digits right", output)
     assert answered
     assert int(answered[1]) >= 180
-    assert re.search(r"  alarm: +[0-9]+ inputs differ from the baseline in two", said)
-    assert re.search(r"  alarm: +Measured accuracy is .* below the range of the", said)
-    assert re.search(r"  budget: +\$[0-9.]+ of \$25\.00 used", said)
+    assert re.search(r"  alarm: +[0-9]+ inputs differ from the baseline in two", output)
+    assert re.search(r"  alarm: +Measured accuracy is .* below the range of the", output)
+    assert re.search(r"  budget: +\$[0-9.]+ of \$25\.00 used", output)
 
 
 def _look_at_data_and_notebook(client: Client) -> None:
@@ -166,9 +166,9 @@ def _look_at_training(client: Client) -> None:
         (curve,) = client.runs.curves([run.id], ["accuracy"], project=PROJECT)
         assert curve.total == epochs, "a point after each epoch"
         runs.append(run.id)
-    found = client.runs.compare(runs, project=PROJECT)
-    assert {"accuracy", "loss"} <= set(found.metrics)
-    assert max(run.metrics["accuracy"] for run in found.runs) >= 0.9
+    comparison = client.runs.compare(runs, project=PROJECT)
+    assert {"accuracy", "loss"} <= set(comparison.metrics)
+    assert max(run.metrics["accuracy"] for run in comparison.runs) >= 0.9
     (search,) = [job for job in all_jobs if job.script == "search.py"]
     assert (search.workload.state, search.workload.procs) == (WorkloadState.SUCCEEDED, 1)
     children = list(client.runs.list(project=PROJECT, filter="params.hidden != ''"))
@@ -182,7 +182,7 @@ def _look_at_training(client: Client) -> None:
 
 def _look_at_registry(client: Client) -> None:
     versions = sorted(client.models.versions(MODEL, project=PROJECT), key=lambda it: it.version)
-    assert [one.version for one in versions] == [1, 2]
+    assert [listed.version for listed in versions] == [1, 2]
     for version in (1, 2):
         details = client.models.version(MODEL, version, project=PROJECT)
         assert details.golden
@@ -207,23 +207,27 @@ def _look_at_registry(client: Client) -> None:
 
 def _look_at_endpoint(client: Client) -> None:
     (endpoint,) = client.endpoints.list(project=PROJECT)
-    found = client.endpoints.get(endpoint.name, project=PROJECT)
-    assert (found.name, found.state) == (ENDPOINT, "serving")
-    assert {one.version: one.weight for one in found.revisions if one.weight} == {"2": 100}
+    current = client.endpoints.get(endpoint.name, project=PROJECT)
+    assert (current.name, current.state) == (ENDPOINT, "serving")
+    assert {
+        revision.version: revision.weight for revision in current.revisions if revision.weight
+    } == {"2": 100}
     rollouts = list(client.endpoints.rollouts(ENDPOINT, project=PROJECT))
-    canaries = [(one.percents, one.state) for one in rollouts if one.plan == "canary"]
+    canaries = [
+        (rollout.percents, rollout.state) for rollout in rollouts if rollout.plan == "canary"
+    ]
     assert len(canaries) == 1
     assert canaries[0][0][:2] == [10, 50]
     assert canaries[0][1] == "done"
     live = [
-        one for one in client.endpoints.keys.list(ENDPOINT, project=PROJECT) if not one.revoked_at
+        key for key in client.endpoints.keys.list(ENDPOINT, project=PROJECT) if not key.revoked_at
     ]
     assert sorted(key.name for key in live) == ["a camera", "make demo"]
 
 
 def _look_at_monitoring(client: Client) -> None:
     alerts = list(client.endpoints.monitoring.alerts(ENDPOINT, project=PROJECT))
-    assert {"drift", "quality"} <= {one.kind for one in alerts}
+    assert {"drift", "quality"} <= {alert.kind for alert in alerts}
 
     def all_labelled() -> bool:
         # Two demos, 600 labels each; what came last is read a moment later.
@@ -247,17 +251,17 @@ def _look_at_money(client: Client) -> None:
 
 
 def _look_at_tokens(client: Client) -> None:
-    mine = [one for one in client.tokens.list() if one.name == "make demo"]
-    assert all(one.revoked_at for one in mine)
+    tokens = [token for token in client.tokens.list() if token.name == "make demo"]
+    assert all(token.revoked_at for token in tokens)
 
 
 def _still_running(folder: Path) -> list[str]:
     """Return the commands of processes that name the folder in their environment."""
-    found = []
+    commands = []
     for process in Path("/proc").iterdir():
         try:
             if str(folder).encode() in (process / "environ").read_bytes():
-                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                commands.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
         except OSError:
             continue
-    return found
+    return commands

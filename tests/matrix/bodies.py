@@ -78,8 +78,8 @@ def _task(world: World) -> dict[str, Any]:
 
 
 def _join(world: World, _user: User | None) -> Body:
-    facts = FACTS.model_dump(mode="json")
-    return {"join_token": world.secrets["join"], "name": "newcomer", "facts": facts}
+    fields = FACTS.model_dump(mode="json")
+    return {"join_token": world.secrets["join"], "name": "newcomer", "facts": fields}
 
 
 def _beat(world: World, _user: User | None) -> Body:
@@ -490,5 +490,5 @@ def query_for(verb: str, template: str) -> str:
 
 def body_for(verb: str, template: str, world: World, user: User | None) -> Body:
     """Return the body to send; empty where none is known."""
-    found = BODIES.get((verb, template), {})
-    return found(world, user) if callable(found) else found
+    entry = BODIES.get((verb, template), {})
+    return entry(world, user) if callable(entry) else entry

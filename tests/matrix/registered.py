@@ -20,10 +20,10 @@ def make_model(*, project: Project, by: User) -> dict[str, str]:
     """Register a version; its number is long enough to be told apart on a page."""
     person = by.name.lower()
     model = f"model-of-{person}"
-    mine = {"workspace": project.pk, "name": model}
-    RegisteredModel.objects.create(**mine, creation_time=1_790_000_000_000)
+    key = {"workspace": project.pk, "name": model}
+    RegisteredModel.objects.create(**key, creation_time=1_790_000_000_000)
     ModelVersion.objects.create(
-        **mine,
+        **key,
         version=720_000 + 10 * (RegisteredModel.objects.count() - 1),
         current_stage="Deleted_Internal",
     )

@@ -207,14 +207,16 @@ def faults_of(route: Route, verb: str, row: table.Row) -> list[str]:
 def test_the_table_speaks_of_the_routes_there_are_and_no_others(
     refresh: bool, request: pytest.FixtureRequest
 ) -> None:
-    wanted = [(route.template, verb) for route in routes() for verb in VERBS]
+    expected = [(route.template, verb) for route in routes() for verb in VERBS]
     if refresh:
         assert not hasattr(request.config, "workerinput"), "refresh without -n"
         known = table.read() | _measured
-        table.FILE.write_text(table.written({key: known[key] for key in wanted}), encoding="utf-8")
+        table.FILE.write_text(
+            table.written({key: known[key] for key in expected}), encoding="utf-8"
+        )
     stored = table.read()
-    assert not [key for key in wanted if key not in stored], "routes without a line"
-    assert not [key for key in stored if key not in set(wanted)], "lines without a route"
+    assert not [key for key in expected if key not in stored], "routes without a line"
+    assert not [key for key in stored if key not in set(expected)], "lines without a route"
 
 
 def test_every_caller_is_refused_every_verb_that_somewhere_nobody_declared() -> None:

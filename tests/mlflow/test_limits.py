@@ -40,8 +40,8 @@ def _asked_until_refused(
 def test_a_token_that_asks_too_often_is_told_when_to_go_on(portal: RunningPortal) -> None:
     with portal.client("alice") as api:
         assert api.post("/projects", json={"name": "lab"}).status_code == 201
-    asked, refused = _asked_until_refused(portal, portal.tokens["alice"], _LIMIT * 2)
-    assert _LIMIT - 5 <= asked <= _LIMIT + 5
+    accepted, refused = _asked_until_refused(portal, portal.tokens["alice"], _LIMIT * 2)
+    assert _LIMIT - 5 <= accepted <= _LIMIT + 5
     assert refused.json()["error_code"] == "REQUEST_LIMIT_EXCEEDED"
     assert 1 <= int(refused.headers["retry-after"]) <= 61
     at = f"{portal.url}/mlflow/api/2.0/mlflow/runs/get"
@@ -52,6 +52,6 @@ def test_a_token_that_asks_too_often_is_told_when_to_go_on(portal: RunningPortal
 
 
 def test_who_guesses_tokens_is_stopped(portal: RunningPortal) -> None:
-    asked, refused = _asked_until_refused(portal, "slp_guess", _GUESSES * 3)
-    assert asked <= _GUESSES
+    accepted, refused = _asked_until_refused(portal, "slp_guess", _GUESSES * 3)
+    assert accepted <= _GUESSES
     assert "retry-after" in refused.headers

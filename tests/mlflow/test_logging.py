@@ -25,8 +25,8 @@ def _points(count: int, key: str = "loss", start: int = 0) -> list[dict[str, obj
 
 
 def _curve(client: Rest, run: str, key: str = "loss") -> list[dict[str, object]]:
-    found = client.get("metrics/get-history", run_id=run, metric_key=key)
-    listed: list[dict[str, object]] = found.get("metrics", [])
+    history = client.get("metrics/get-history", run_id=run, metric_key=key)
+    listed: list[dict[str, object]] = history.get("metrics", [])
     return listed
 
 
@@ -38,14 +38,14 @@ def test_a_run_reads_back_as_it_was_logged(alice: Rest) -> None:
     batch = {"metrics": _points(3), "params": [{"key": "a", "value": "b"}], "tags": []}
     alice.post("runs/log-batch", {"run_id": run, **batch})
     alice.post("runs/update", {"run_id": run, "status": "FINISHED", "end_time": 99})
-    found = alice.get("runs/get", run_id=run)["run"]
-    info, data = found["info"], found["data"]
+    stored = alice.get("runs/get", run_id=run)["run"]
+    info, data = stored["info"], stored["data"]
     assert (info["status"], info["end_time"], info["run_name"]) == ("FINISHED", 99, "first")
     assert {param["key"]: param["value"] for param in data["params"]} == {"lr": "0.1", "a": "b"}
     assert data["metrics"] == [_points(3)[-1]]
     assert len(_curve(alice, run)) == 4
     listed = alice.post("runs/search", {"experiment_ids": [info["experiment_id"]]})["runs"]
-    assert [one["info"]["run_id"] for one in listed] == [run]
+    assert [experiment["info"]["run_id"] for experiment in listed] == [run]
     filtered = {"experiment_ids": [info["experiment_id"]], "filter": "params.lr = '0.1'"}
     assert alice.post("runs/search", filtered)["runs"] == listed
 
@@ -122,13 +122,13 @@ def test_a_chart_of_a_long_curve_keeps_its_peaks(alice: Rest) -> None:
     points[3_210]["value"], points[1_234]["value"] = 1e6, -1e6
     for start in range(0, 5_000, 1_000):
         alice.post("runs/log-batch", {"run_id": run, "metrics": points[start : start + 1_000]})
-    found = alice.get(
+    sampled = alice.get(
         "/ajax-api/2.0/mlflow/metrics/get-history-bulk-interval",
         run_ids=run,
         metric_key="loss",
         max_results=100,
     )["metrics"]
-    values = [point["value"] for point in found]
+    values = [point["value"] for point in sampled]
     assert len(values) <= 110
     assert (max(values), min(values)) == (1e6, -1e6)
 

@@ -16,7 +16,7 @@ def test_what_others_rely_on_stands_in_the_audit_log(tracking: TrackingPortal) -
     assert refused.status_code == 404
     with tracking.portal.client("alice") as api:
         events = api.get(f"/projects/{tracking.projects['alice']}/audit").json()["items"]
-    seen = [(one["verb"], one["target_label"]) for one in events if "model" in one["verb"]]
+    seen = [(event["verb"], event["target_label"]) for event in events if "model" in event["verb"]]
     assert seen.count(("model.create", "audited")) == 1
     assert seen.count(("model.delete", "audited")) == 1
 
@@ -41,22 +41,22 @@ def test_the_project_is_told_by_the_address_the_user_name_or_the_token(
     tracking: TrackingPortal,
 ) -> None:
     token, url = tracking.portal.tokens["alice"], f"{tracking.portal.url}/mlflow"
-    asked = "api/2.0/mlflow/experiments/search?max_results=5"
+    path = "api/2.0/mlflow/experiments/search?max_results=5"
     with tracking.portal.client("alice") as api:
         api.post("/projects", json={"name": "second lab"})
     bearer = {"Authorization": f"Bearer {token}"}
-    unclear = httpx.get(f"{url}/{asked}", headers=bearer)
+    unclear = httpx.get(f"{url}/{path}", headers=bearer)
     assert (unclear.status_code, unclear.json()["error_code"]) == (400, "INVALID_PARAMETER_VALUE")
     assert "MLFLOW_TRACKING_URI" in unclear.json()["message"]
-    listed = httpx.get(f"{url}/second-lab/{asked}", headers=bearer).json()["experiments"]
-    assert [one["name"] for one in listed] == ["Default"]
-    named = httpx.get(f"{url}/{asked}", auth=("second-lab", token))
+    listed = httpx.get(f"{url}/second-lab/{path}", headers=bearer).json()["experiments"]
+    assert [experiment["name"] for experiment in listed] == ["Default"]
+    named = httpx.get(f"{url}/{path}", auth=("second-lab", token))
     assert named.status_code == 200
-    foreign = httpx.get(f"{url}/{tracking.projects['charlie']}/{asked}", headers=bearer)
-    unknown = httpx.get(f"{url}/nobody-has-this/{asked}", headers=bearer)
+    foreign = httpx.get(f"{url}/{tracking.projects['charlie']}/{path}", headers=bearer)
+    unknown = httpx.get(f"{url}/nobody-has-this/{path}", headers=bearer)
     assert foreign.status_code == unknown.status_code == 404
-    without = httpx.get(f"{url}/{asked}")
+    without = httpx.get(f"{url}/{path}")
     assert (without.status_code, without.json()["error_code"]) == (401, "UNAUTHENTICATED")
     other = {"X-MLFLOW-WORKSPACE": "second-lab"}
-    dropped = httpx.get(f"{tracking.uri('alice')}/{asked}", headers=bearer | other)
+    dropped = httpx.get(f"{tracking.uri('alice')}/{path}", headers=bearer | other)
     assert dropped.status_code == 200

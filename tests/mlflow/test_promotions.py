@@ -54,17 +54,17 @@ def test_a_client_sets_aliases_and_stages_through_the_gates(alice: Rest, api: ht
     }
     assert api.put("registry-rules", json=rules).status_code == 200
     for alias in ("champion", "Champion"):
-        wanted = {"name": "gated", "alias": alias, "version": 1}
-        status, code, message = refused(alice, "POST", "registered-models/alias", wanted)
+        body = {"name": "gated", "alias": alias, "version": 1}
+        status, code, message = refused(alice, "POST", "registered-models/alias", body)
         assert (status, code) == (409, "INVALID_STATE")
         assert "Nobody has requested approval of version 1" in message
-    wanted = {"name": "gated", "version": "1", "stage": "production"}
-    assert refused(alice, "POST", "model-versions/transition-stage", wanted)[0] == 409
-    moved = alice.post("model-versions/transition-stage", wanted | {"stage": "Staging"})
+    body = {"name": "gated", "version": "1", "stage": "production"}
+    assert refused(alice, "POST", "model-versions/transition-stage", body)[0] == 409
+    moved = alice.post("model-versions/transition-stage", body | {"stage": "Staging"})
     assert moved["model_version"]["current_stage"] == "Staging"
     alice.post("registered-models/alias", {"name": "gated", "alias": "free", "version": 2})
-    found = alice.get("registered-models/alias", name="gated", alias="free")["model_version"]
-    assert found["version"] == "2"
+    version = alice.get("registered-models/alias", name="gated", alias="free")["model_version"]
+    assert version["version"] == "2"
     assert alice.call(
         "DELETE", "registered-models/alias", json={"name": "gated", "alias": "free"}
     ).is_success

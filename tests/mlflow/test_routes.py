@@ -164,7 +164,7 @@ def _ask(
     rest: Rest, route: MlflowRoute, things: Things, own: Things, cited: Things, *, all_fields: bool
 ) -> str:
     """Send a request whose path names `things` and whose other fields name `cited`."""
-    path = re.sub(r"<(?:path:)?(\w+)>", lambda found: things.of(found[1]), route.path)
+    path = re.sub(r"<(?:path:)?(\w+)>", lambda match: things.of(match[1]), route.path)
     fields = _fields(cited, own)
     if not all_fields:
         known = _NATIVE[route.path.rpartition("/")[2]]
@@ -173,10 +173,10 @@ def _ask(
         fields = {name: value for name, value in fields.items() if name in known}
     if route.method == "GET":
         pairs = [
-            (name, one)
+            (name, item)
             for name, value in fields.items()
-            for one in (value if isinstance(value, list) else [value])
-            if isinstance(one, str | int)
+            for item in (value if isinstance(value, list) else [value])
+            if isinstance(item, str | int)
         ]
         answer = rest.call("GET", path, params=pairs)
     elif route.streams:
@@ -244,23 +244,23 @@ def test_what_is_not_listed_is_not_there(tracking: TrackingPortal) -> None:
 def test_ids_of_others_answer_like_ids_of_nobody(
     route: MlflowRoute, worlds: tuple[Rest, Things, Things]
 ) -> None:
-    charlie, mine, theirs = worlds
+    charlie, own, theirs = worlds
     for of_path, of_body in itertools.product((True, False), repeat=2):
-        foreign = (theirs if of_path else mine, theirs if of_body else mine)
-        nobody = (_NOBODYS if of_path else mine, _NOBODYS if of_body else mine)
+        foreign = (theirs if of_path else own, theirs if of_body else own)
+        nobody = (_NOBODYS if of_path else own, _NOBODYS if of_body else own)
         if not (of_path or of_body) or (of_path and not route.parameters):
             continue
         if route.parameters and not of_path:  # what it does to my own thing, it has done before
-            _ask(charlie, route, mine, mine, _NOBODYS, all_fields=True)
+            _ask(charlie, route, own, own, _NOBODYS, all_fields=True)
         for all_fields in (True, False) if route.native else (True,):
-            expected, found = (
-                _ask(charlie, route, things, mine, cited, all_fields=all_fields)
+            expected, actual = (
+                _ask(charlie, route, things, own, cited, all_fields=all_fields)
                 for things, cited in (nobody, foreign)
             )
-            known = (mine, theirs, _NOBODYS)
-            assert _anonymous(found, *known) == _anonymous(expected, *known), found
+            known = (own, theirs, _NOBODYS)
+            assert _anonymous(actual, *known) == _anonymous(expected, *known), actual
             for name in ("theirs-secret", "theirs-model", "theirs-data", "theirs-file"):
-                assert name not in found.replace(theirs.artifact, ""), found
+                assert name not in actual.replace(theirs.artifact, ""), actual
 
 
 def test_what_others_have_is_still_as_it_was(
@@ -297,9 +297,9 @@ def test_a_viewer_reads_and_a_narrow_token_stays_narrow(tracking: TrackingPortal
 
 
 def test_garbage_is_a_clear_refusal(worlds: tuple[Rest, Things, Things]) -> None:
-    charlie, mine, _ = worlds
+    charlie, own, _ = worlds
     deep = b'{"run_id":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-    run, long = mine.run.encode(), b"k" * 9_999
+    run, long = own.run.encode(), b"k" * 9_999
     json = {"content-type": "application/json"}
     for path, body in (
         ("runs/log-batch", deep),
@@ -337,13 +337,13 @@ def test_garbage_is_a_clear_refusal(worlds: tuple[Rest, Things, Things]) -> None
 def test_junk_in_any_route_is_no_fault_of_the_server(
     worlds: tuple[Rest, Things, Things],
 ) -> None:
-    charlie, mine, _ = worlds
-    names = sorted(_fields(mine, mine))
+    charlie, own, _ = worlds
+    names = sorted(_fields(own, own))
     faults = []
     for route in ROUTES:
         if route.streams or "mpu" in route.path or route.method == "GET":
             continue
-        path = re.sub(r"<(?:path:)?(\w+)>", lambda found: _NOBODYS.of(found[1]), route.path)
+        path = re.sub(r"<(?:path:)?(\w+)>", lambda match: _NOBODYS.of(match[1]), route.path)
         junk: Any
         for junk in ("x" * 300, [1, "x"], {"a": {"b": []}}):
             answer = charlie.call(route.method, path, json=dict.fromkeys(names, junk))
@@ -353,8 +353,8 @@ def test_junk_in_any_route_is_no_fault_of_the_server(
 
 
 def test_paths_that_lead_elsewhere_are_refused(worlds: tuple[Rest, Things, Things]) -> None:
-    charlie, mine, theirs = worlds
-    base = mine.artifact.rpartition("/")[0]
+    charlie, own, theirs = worlds
+    base = own.artifact.rpartition("/")[0]
     for tail in (
         f"{base}/../../../{theirs.artifact}",
         f"{base}/%2e%2e/%2e%2e/x",

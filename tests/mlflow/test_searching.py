@@ -138,10 +138,10 @@ class Both:
 
     def ask(self, **body: Any) -> Any:
         """Return what both answer, which must be the same."""
-        asked = {"experiment_ids": self.experiments, "max_results": 100} | body
-        ours, theirs = (one.post(_SEARCH, json=asked) for one in (self.door, self.server))
-        assert ours.status_code == theirs.status_code, (asked, ours.text, theirs.text)
-        assert _plain(ours.json()) == _plain(theirs.json()), asked
+        query = {"experiment_ids": self.experiments, "max_results": 100} | body
+        ours, theirs = (client.post(_SEARCH, json=query) for client in (self.door, self.server))
+        assert ours.status_code == theirs.status_code, (query, ours.text, theirs.text)
+        assert _plain(ours.json()) == _plain(theirs.json()), query
         return ours.json()
 
     def text(self, text: str) -> str:

@@ -61,7 +61,7 @@ def _request(
 
 
 def _statuses(answer: bytes) -> list[int]:
-    return [int(found) for found in re.findall(rb"HTTP/1\.[01] (\d{3})", answer)]
+    return [int(code) for code in re.findall(rb"HTTP/1\.[01] (\d{3})", answer)]
 
 
 @pytest.fixture

@@ -55,8 +55,8 @@ def _names(rest: Rest, trace: str) -> list[str]:
     answer = rest.call("GET", "/api/3.0/mlflow/traces/get", params={"trace_id": f"tr-{trace}"})
     if answer.status_code == 404:
         return []
-    found: Any = answer.json()["trace"].get("spans", [])
-    return [span["name"] for span in found]
+    spans: Any = answer.json()["trace"].get("spans", [])
+    return [span["name"] for span in spans]
 
 
 @pytest.mark.thorough
@@ -93,20 +93,20 @@ def test_spans_arrive_plain_and_packed(tracking: TrackingPortal, packed: bool) -
 
 def test_spans_do_not_reach_another_project(tracking: TrackingPortal) -> None:
     alice, charlie = tracking.client("alice"), tracking.client("charlie")
-    theirs, mine = alice.new_experiment("theirs of spans"), charlie.new_experiment("of spans")
+    theirs, own = alice.new_experiment("theirs of spans"), charlie.new_experiment("of spans")
     their_run, trace = alice.new_run(theirs), secrets.token_hex(16)
     assert _send(alice, _spans(trace, "theirs"), **{_EXPERIMENT: theirs}).status_code == 200
     for headers in (
         {_EXPERIMENT: theirs},
         {_EXPERIMENT: "987654"},
-        {_EXPERIMENT: mine, "x-mlflow-run-id": their_run},
-        {_EXPERIMENT: mine, "x-mlflow-run-id": "0" * 32},
+        {_EXPERIMENT: own, "x-mlflow-run-id": their_run},
+        {_EXPERIMENT: own, "x-mlflow-run-id": "0" * 32},
     ):
         answer = _send(charlie, _spans(secrets.token_hex(16)), **headers)
         assert answer.status_code == 404, (headers, answer.text)
         assert answer.json()["error_code"] == "RESOURCE_DOES_NOT_EXIST"
     # A trace that somebody else has is neither read nor written, whatever the answer.
-    _send(charlie, _spans(trace, "mine"), **{_EXPERIMENT: mine})
+    _send(charlie, _spans(trace, "mine"), **{_EXPERIMENT: own})
     assert _names(alice, trace) == ["theirs"]
     assert _names(charlie, trace) == []
 

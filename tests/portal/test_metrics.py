@@ -30,9 +30,9 @@ def test_nobody_reads_them_without_it_but_an_administrator(
 ) -> None:
     client = Client(**origin)  # type: ignore[arg-type]
     assert client.get("/metrics").status_code in (302, 401)
-    told = {
+    responses = {
         who: client.get("/metrics", headers={"Authorization": f"Bearer {make_token(user)}"})
         for who, user in (("alice", people.alice), ("root", people.root))
     }
-    assert told["alice"].status_code == 403
-    assert told["root"].status_code == 200
+    assert responses["alice"].status_code == 403
+    assert responses["root"].status_code == 200

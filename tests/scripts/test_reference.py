@@ -34,8 +34,8 @@ def test_every_public_name_of_the_sdk_stands_in_the_reference() -> None:
 def test_every_operation_stands_in_the_reference_and_its_types_are_found() -> None:
     page = reference.rest_page()
     paths = api.get_openapi_schema()["paths"]
-    told = [f"## {verb.upper()} {path}" for path, verbs in paths.items() for verb in verbs]
-    assert not [one for one in told if f"{one}\n" not in page]
+    headings = [f"## {verb.upper()} {path}" for path, verbs in paths.items() for verb in verbs]
+    assert not [heading for heading in headings if f"{heading}\n" not in page]
     anchors = anchors_of(page)
     lost = {link for link in links_of(page) if link.startswith("#") and link[1:] not in anchors}
     assert not lost
@@ -43,5 +43,5 @@ def test_every_operation_stands_in_the_reference_and_its_types_are_found() -> No
 
 def test_every_setting_stands_in_the_reference() -> None:
     page = reference.settings_page()
-    told = set(re.findall(r"^\| `([A-Z0-9_]+)` \|", page, re.MULTILINE))
-    assert told == {variable_of(name) for name in Env.model_fields}
+    variables = set(re.findall(r"^\| `([A-Z0-9_]+)` \|", page, re.MULTILINE))
+    assert variables == {variable_of(name) for name in Env.model_fields}

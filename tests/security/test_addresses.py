@@ -28,7 +28,7 @@ def _with_form(portal: RunningPortal, path: str, fields: dict[str, str], host: s
         page = browser.get(path)
         token = _FORM_TOKEN.search(page.text)
         assert token is not None, page.text
-        cookies = "; ".join(f"{one.name}={one.value}" for one in browser.cookies.jar)
+        cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in browser.cookies.jar)
         headers |= {"Cookie": cookies}
         sent = httpx.post(
             portal.url + path, data=fields | {"csrfmiddlewaretoken": token[1]}, headers=headers
@@ -106,8 +106,8 @@ def test_another_port_of_this_machine_is_a_stranger(
     portal: RunningPortal, host: str, path: str
 ) -> None:
     at = portal.installation
-    told = host.format(port=at.portal_port, other=at.hub_port)
-    answer = httpx.get(portal.url + path, headers={"Host": told})
+    address = host.format(port=at.portal_port, other=at.hub_port)
+    answer = httpx.get(portal.url + path, headers={"Host": address})
     assert answer.status_code == 421
     problem = refused(answer)
     assert problem.code == "misdirected_request"
@@ -190,9 +190,9 @@ def test_a_document_and_a_redirect_name_the_public_address(proxied: RunningPorta
     inner = f"127.0.0.1:{proxied.installation.portal_port}"
     connection = HTTPConnection(inner)
     connection.request("GET", "/o/.well-known/openid-configuration")
-    told = connection.getresponse().read().decode()
-    assert inner not in told
-    assert "https://slipway.example.org/o/token/" in told
+    text = connection.getresponse().read().decode()
+    assert inner not in text
+    assert "https://slipway.example.org/o/token/" in text
     mark = f"n{uuid.uuid4().hex[:12]}"
     with proxied.client("alice") as alice:
         alice.post("/projects", json={"name": mark}).raise_for_status()

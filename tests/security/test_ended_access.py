@@ -99,7 +99,7 @@ def test_what_has_ended_opens_no_route(cast: Cast, end: str) -> None:
     actors = _credentials(cast, job=end == "suspended")
     assert all(_is_in(cast, actor) for actor in actors), "they worked a moment ago"
     _ENDS[end](cast.world.people.alice)
-    passed, asked = [], 0
+    passed, attempts = [], 0
     for route in _routes(end):
         values = values_for(route, cast.world.own)
         for verb in _asked(route):
@@ -110,8 +110,8 @@ def test_what_has_ended_opens_no_route(cast: Cast, end: str) -> None:
                     cell = cell_of(cast.ask(actor, route, verb, values))
                     transaction.set_rollback(True)
                     transaction.set_rollback(True, using="tracking")
-                asked += 1
+                attempts += 1
                 if cell not in _SHUT:
                     passed.append(f"{verb} {route.template}: {cell} with {actor}")
-    assert asked > 150
+    assert attempts > 150
     assert not passed

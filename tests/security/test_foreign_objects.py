@@ -104,8 +104,8 @@ def _look(cast: Cast, column: str, route: Route, verb: str, values: dict[str, st
         CaptureQueriesContext(connections["tracking"]) as tracked,
     ):
         answer = cast.ask(actor, route, verb, values)
-        asked = [query["sql"] for query in (*captured, *tracked)]
-        seen = _seen(answer, list(values.values()), asked)
+        queries = [query["sql"] for query in (*captured, *tracked)]
+        seen = _seen(answer, list(values.values()), queries)
         transaction.set_rollback(True)
         transaction.set_rollback(True, using="tracking")
     return seen
@@ -121,7 +121,7 @@ def _seen(answer: HttpResponse, named: list[str], queries: list[str]) -> Seen:
     text = _ANTI_FORGERY.sub("", text)
     for value in sorted(named, key=len, reverse=True):
         text = text.replace(value, "…")
-        headers = {name: found.replace(value, "…") for name, found in headers.items()}
+        headers = {name: header.replace(value, "…") for name, header in headers.items()}
     return Seen(answer.status_code, headers, text, [_LITERAL.sub("?", sql) for sql in queries])
 
 
@@ -185,12 +185,12 @@ def test_a_foreign_object_answers_like_a_missing_one(cast: Cast, route: Route, v
     for column, sides in _questions(route, verb):
         mix = f"{column} {_named(sides)}"
         try:
-            found = _told_apart(cast, column, route, verb, sides)
+            difference = _told_apart(cast, column, route, verb, sides)
         except Exception as error:
             error.add_note(f"asked for {mix}")
             raise
-        if found:
-            wrong[mix] = found
+        if difference:
+            wrong[mix] = difference
     assert not wrong
 
 
@@ -210,12 +210,12 @@ def _without_times(seen: Seen) -> Seen:
 def test_over_all_routes_every_asker_asks_for_every_mix() -> None:
     """In the gate as well, for routes of the same number of parameters."""
     cases = [case.values for case in _cases()]
-    asked = {
+    tested = {
         (column, *sides.values())
         for route, verb in cases
         for column, sides in _questions(route, verb)
     }
-    assert asked == {
+    assert tested == {
         (column, *sides.values()) for route, _ in cases for column, sides in _pairs(route)
     }
 

@@ -33,8 +33,8 @@ def _store(settings: Settings, tmp_path: Path) -> None:
     settings.DATA_DIR = tmp_path
 
 
-def _output(kind: str, **facts: Any) -> dict[str, Any]:
-    return {"output_type": kind} | facts
+def _output(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"output_type": kind} | fields
 
 
 def _hostile_notebook(word: str) -> bytes:
@@ -118,9 +118,9 @@ def test_a_dataset_is_checked_and_shown(people: Personas, ending: str) -> None:
     fill(bob, draft, {f"rows.{ending}": rows})
     version = close(bob, draft, allow_bad_rows=True)
     assert version["state"] in ("ready", "refused"), version
-    said = json.dumps(version)
-    assert "died" not in said
-    assert "bug in Slipway" not in said
+    text = json.dumps(version)
+    assert "died" not in text
+    assert "bug in Slipway" not in text
     assert client.get("/p/vision/datasets/digits").status_code == 200
     assert client.get("/p/vision/datasets/digits?version=1").status_code == 200
 
@@ -139,12 +139,12 @@ def _spoiled(value: Any) -> list[Any]:
     if isinstance(value, str):
         return [HALF, f"{value}{HALF}"]
     if isinstance(value, dict):
-        found = [{**value, HALF: 1}]
+        spoiled = [{**value, HALF: 1}]
         for name, part in value.items():
-            found += [{**value, name: one} for one in _spoiled(part)]
-        return found
+            spoiled += [{**value, name: variant} for variant in _spoiled(part)]
+        return spoiled
     if isinstance(value, list) and value:
-        return [[one, *value[1:]] for one in _spoiled(value[0])]
+        return [[variant, *value[1:]] for variant in _spoiled(value[0])]
     return [HALF]
 
 
@@ -161,7 +161,9 @@ def test_no_operation_breaks_on_half_a_character_in_its_body(
     path = route.path(**values_for(route, cast.world.own))
     client = Client(raise_request_exception=False)
     headers = {"Authorization": f"Bearer {actor.token}"}
-    sent = [json.dumps(one).encode() for one in _spoiled(orjson.loads(orjson.dumps(body or {})))]
+    sent = [
+        json.dumps(variant).encode() for variant in _spoiled(orjson.loads(orjson.dumps(body or {})))
+    ]
     sent.append(b'{"' + ESCAPED + b'": 1, "' + ESCAPED + b'": 2}')
     for content in in_turns(sent, f"{verb} {route.template}", one_in=4):
         answer = client.generic(

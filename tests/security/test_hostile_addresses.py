@@ -147,20 +147,22 @@ def test_a_hostile_query_is_refused_in_words(cast: Cast, route: Route) -> None:
 
 
 def test_over_all_routes_every_hostile_address_is_asked_for() -> None:
-    lists = [one.values[0].template for one in _lists()]
+    lists = [case.values[0].template for case in _lists()]
     parts = [
-        f"{one.values[0].template} {n}"
-        for one in _with_parameters()
-        for n in one.values[0].parameters
+        f"{case.values[0].template} {n}"
+        for case in _with_parameters()
+        for n in case.values[0].parameters
     ]
     for values, turns, one_in in (
         (BAD_QUERIES, lists, 6),
         (ODD_QUERIES, lists, 5),
         (BAD_PARTS, parts, 14),
     ):
-        asked = Counter(one for whose in turns for one in in_turns(values, whose, one_in=one_in))
-        assert set(asked) == set(values)
-        assert min(asked.values()) > 3
+        counts = Counter(
+            address for whose in turns for address in in_turns(values, whose, one_in=one_in)
+        )
+        assert set(counts) == set(values)
+        assert min(counts.values()) > 3
 
 
 @pytest.mark.parametrize("path", ["/spend/export", "/p/vision/spend/export"])
@@ -272,7 +274,7 @@ def test_bytes_that_are_no_text_are_refused_by_name(people: Personas) -> None:
 @pytest.mark.parametrize("of", ["predictions", "monitoring"])
 def test_a_moment_names_its_offset_from_utc(cast: Cast, of: str) -> None:
     template = f"/api/v1/projects/{{project}}/endpoints/{{endpoint}}/{of}"
-    (route,) = (one for one in routes() if one.template == template)
+    (route,) = (candidate for candidate in routes() if candidate.template == template)
     path = route.path(**values_for(route, cast.world.own))
     alice = Api.of(cast.world.people.alice)
     for bad in ("2026-01-01T00:00:00", "2026"):
@@ -302,15 +304,15 @@ def test_a_refused_method_names_those_that_are_taken(people: Personas) -> None:
 def test_pages_of_a_list_are_walked_by_cursor_without_gaps_or_doubles(people: Personas) -> None:
     alice = Api.of(people.alice)
     made = [json_of(alice.post("projects", {"name": f"P{n}"}))["slug"] for n in range(7)]
-    found: list[str] = []
+    slugs: list[str] = []
     cursor = ""
     while True:
         page = json_of(
             alice.get(f"projects?limit=3&cursor={cursor}" if cursor else "projects?limit=3")
         )
-        found += [project["slug"] for project in page["items"]]
+        slugs += [project["slug"] for project in page["items"]]
         if page["next_cursor"] is None:
             break
         cursor = page["next_cursor"]
         alice.post("projects", {"name": "Made between two pages"})
-    assert found == [*reversed(made), "elsewhere", "vision"]
+    assert slugs == [*reversed(made), "elsewhere", "vision"]

@@ -247,7 +247,9 @@ def test_a_wrong_content_type_never_breaks_an_operation(
 def test_json_that_nobody_can_write_again_is_refused_by_name(
     cast: Cast, verb: str, end: str, body: str
 ) -> None:
-    (route,) = (found for found in routes() if found.is_api and found.template.endswith(end))
+    (route,) = (
+        candidate for candidate in routes() if candidate.is_api and candidate.template.endswith(end)
+    )
     for bad in ('"\\ud800"', '{"\\udfff": 1}', "[[1e400]]", "18446744073709551616"):
         answer = _send(cast, verb, route, (body % bad).encode())
         assert refusal(answer).field, bad

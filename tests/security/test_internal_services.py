@@ -282,17 +282,17 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def _descendants(world: World) -> list[int]:
-    found, waiting = [], [world.running.program.pid]
+    pids, waiting = [], [world.running.program.pid]
     while waiting:
         pid = waiting.pop()
-        found.append(pid)
+        pids.append(pid)
         waiting += children_of(pid)
     # Tasks outlive their agent, so some of them are nobody's children here.
     marker = str(world.data_dir).encode()
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) not in found and marker in _environ(entry.name):
-            found.append(int(entry.name))
-    return found
+        if entry.name.isdigit() and int(entry.name) not in pids and marker in _environ(entry.name):
+            pids.append(int(entry.name))
+    return pids
 
 
 def _parent_of(pid: int) -> int:
@@ -307,7 +307,7 @@ def _environ(pid: int | str) -> bytes:
 
 
 def _inodes(pids: list[int]) -> set[str]:
-    found = set()
+    inodes = set()
     for pid in pids:
         try:
             descriptors = list(Path(f"/proc/{pid}/fd").iterdir())
@@ -319,19 +319,19 @@ def _inodes(pids: list[int]) -> set[str]:
             except OSError:
                 continue
             if named:
-                found.add(named[1])
-    return found
+                inodes.add(named[1])
+    return inodes
 
 
 def _ports_of(pids: list[int]) -> list[int]:
     """Return the TCP ports these processes listen on."""
-    inodes, found = _inodes(pids), set()
+    inodes, ports = _inodes(pids), set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
             fields = line.split()
             if fields[3] == _LISTENING and fields[9] in inodes:
-                found.add(int(fields[1].rpartition(":")[2], 16))
-    return sorted(found)
+                ports.add(int(fields[1].rpartition(":")[2], 16))
+    return sorted(ports)
 
 
 def _unix_paths(world: World) -> list[str]:
@@ -383,15 +383,19 @@ def test_nothing_else_listens(world: World) -> None:
 def _secrets_of(world: World) -> dict[str, str]:
     """Return every secret of the installation that rests in a file, by what it is."""
     keys = world.data_dir / "keys"
-    found = {path.name: path.read_text().strip() for path in keys.glob("*.key")}
-    found["gateway token"] = (world.data_dir / "gateway" / "token").read_text().strip()
+    secrets = {path.name: path.read_text().strip() for path in keys.glob("*.key")}
+    secrets["gateway token"] = (world.data_dir / "gateway" / "token").read_text().strip()
     admission = json.loads((world.data_dir / "notebooks" / "admission.json").read_text())
-    found |= {f"hub {name}": admission[name] for name in ("token", "client_secret", "proxy_secret")}
+    secrets |= {
+        f"hub {name}": admission[name] for name in ("token", "client_secret", "proxy_secret")
+    }
     identity = json.loads((world.data_dir / "node" / "node.json").read_text())
-    found["node token"] = identity["node_token"]
-    assert {"redis.key", "tracking.key", "metrics.key", "secrets.key", "session.key"} <= set(found)
-    assert all(len(secret) >= 32 for secret in found.values())
-    return found
+    secrets["node token"] = identity["node_token"]
+    assert {"redis.key", "tracking.key", "metrics.key", "secrets.key", "session.key"} <= set(
+        secrets
+    )
+    assert all(len(secret) >= 32 for secret in secrets.values())
+    return secrets
 
 
 def test_no_secret_is_on_a_command_line(world: World) -> None:
@@ -415,9 +419,9 @@ def test_no_secret_is_in_the_environment_of_what_runs_near_user_code(world: Worl
     for pid in near:
         environ = _environ(pid).decode(errors="replace")
         assert not [name for name, secret in known.items() if secret in environ], command_of(pid)
-    told = world.desk.run(world.kernel, "import os; print(dict(os.environ))")
-    assert "SLIPWAY_" in told
-    assert not [name for name, secret in known.items() if secret in told]
+    environment = world.desk.run(world.kernel, "import os; print(dict(os.environ))")
+    assert "SLIPWAY_" in environment
+    assert not [name for name, secret in known.items() if secret in environment]
 
 
 def test_no_secret_of_the_compose_file_is_on_a_command_line() -> None:

@@ -64,11 +64,11 @@ def loader(folder: Path, canaries: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def served() -> Iterator[Plane]:
     """A gateway that serves from one replica."""
-    with plane() as found:
-        replica = found.replica()
-        found.start_gateway()
-        found.serve(replica)
-        yield found
+    with plane() as dataplane:
+        replica = dataplane.replica()
+        dataplane.start_gateway()
+        dataplane.serve(replica)
+        yield dataplane
 
 
 @pytest.mark.torch
@@ -103,20 +103,20 @@ def test_the_gateway_holds_no_library_that_could_load_a_model(served: Plane) -> 
 def test_a_replica_keeps_neither_secret_nor_token_in_what_its_children_inherit(
     served: Plane, tmp_path: Path
 ) -> None:
-    told = tmp_path / "environment"
+    path = tmp_path / "environment"
     folder = tmp_path / "model"
     (folder / "code").mkdir(parents=True)
     (folder / "MLmodel").write_text(MLMODEL)
     (folder / "code" / "canary_loader.py").write_text(
         "import json, os, pathlib\n"
-        f"pathlib.Path({str(told)!r}).write_text(json.dumps(dict(os.environ)))\n"
+        f"pathlib.Path({str(path)!r}).write_text(json.dumps(dict(os.environ)))\n"
         "def _load_pyfunc(path):\n    raise ValueError('it sang')\n"
     )
     replica = served.replica(
         "rep-environment", wait=False, model_dir=str(folder), entry=None, format=ModelFormat.MLFLOW
     )
     replica.process.child.wait(60)
-    environment = json.loads(told.read_text())
+    environment = json.loads(path.read_text())
     assert "SLIPWAY_REPLICA" not in environment
     assert replica.spec.secret not in json.dumps(environment)
     assert os.environ["PATH"] == environment["PATH"]

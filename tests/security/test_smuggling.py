@@ -19,11 +19,11 @@ LIMIT = 100_000
 @pytest.fixture(scope="module")
 def served() -> Iterator[Plane]:
     """A gateway with one endpoint that takes bodies of 100 kB."""
-    with plane() as found:
-        replica = found.replica()
-        found.start_gateway("--head-within-s", "2")
-        found.serve(replica, limits=EndpointLimits(max_body_bytes=LIMIT))
-        yield found
+    with plane() as dataplane:
+        replica = dataplane.replica()
+        dataplane.start_gateway("--head-within-s", "2")
+        dataplane.serve(replica, limits=EndpointLimits(max_body_bytes=LIMIT))
+        yield dataplane
 
 
 class Wire:
@@ -41,12 +41,12 @@ class Wire:
 
     def until_closed(self) -> bytes:
         """Read all there is until the gateway closes."""
-        found = b""
+        received = b""
         with suppress(ConnectionResetError):
             while piece := self.socket.recv(65536):
-                found += piece
+                received += piece
         self.socket.close()
-        return found
+        return received
 
     def expect_nothing(self, within_s: float) -> bytes:
         """Read, and raise TimeoutError when nothing comes."""
@@ -58,12 +58,12 @@ class Wire:
 
     def answers(self, count: int) -> bytes:
         """Read until that many answers of predictions have come."""
-        found = b""
-        while found.count(b"]]}") < count:
+        received = b""
+        while received.count(b"]]}") < count:
             piece = self.socket.recv(65536)
-            assert piece, found
-            found += piece
-        return found
+            assert piece, received
+            received += piece
+        return received
 
 
 @pytest.mark.parametrize(
@@ -101,11 +101,11 @@ class Wire:
 def test_a_request_that_can_be_read_in_two_ways_is_refused(
     served: Plane, request_bytes: bytes
 ) -> None:
-    said = Wire(served).send(request_bytes + GOOD).until_closed()
-    assert said.startswith((b"HTTP/1.1 400", b"HTTP/1.1 501")), said[:200]
+    answer = Wire(served).send(request_bytes + GOOD).until_closed()
+    assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 501")), answer[:200]
     # What followed was not taken for a request.
-    assert said.count(b"server: slipway") == 1
-    assert b"connection: close" in said
+    assert answer.count(b"server: slipway") == 1
+    assert b"connection: close" in answer
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ def test_a_request_that_can_be_read_in_two_ways_is_refused(
     ],
 )
 def test_a_malformed_chunk_is_refused(served: Plane, body: bytes) -> None:
-    said = Wire(served).send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + body).until_closed()
-    assert said.startswith(b"HTTP/1.1 400"), said[:200]
-    assert said.count(b"server: slipway") == 1
+    answer = Wire(served).send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + body).until_closed()
+    assert answer.startswith(b"HTTP/1.1 400"), answer[:200]
+    assert answer.count(b"server: slipway") == 1
 
 
 def test_chunks_are_put_together_wherever_they_are_cut(served: Plane) -> None:
@@ -138,14 +138,14 @@ def test_chunks_are_put_together_wherever_they_are_cut(served: Plane) -> None:
 
 
 def test_a_hundred_pipelined_requests_are_answered_in_order(served: Plane) -> None:
-    asked = []
+    requests = []
     for number in range(100):
         body = b'{"inputs": [[%d, 0, 0, 0]]}' % number
-        asked.append(HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
-        asked.append(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
-    wire = Wire(served).send(b"".join(asked))
-    said = wire.answers(100)
-    places = [said.index(b"[[%.1f,%.1f]]" % (2 * n, 2 * n)) for n in range(100)]
+        requests.append(HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+        requests.append(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+    wire = Wire(served).send(b"".join(requests))
+    answers = wire.answers(100)
+    places = [answers.index(b"[[%.1f,%.1f]]" % (2 * n, 2 * n)) for n in range(100)]
     assert places == sorted(places)
     wire.socket.close()
 
@@ -187,8 +187,8 @@ def test_a_head_that_was_seen_before_is_no_request_before_it_is_whole(served: Pl
 def test_what_is_too_large_is_refused_before_it_is_read(
     served: Plane, request_bytes: bytes, status: bytes
 ) -> None:
-    said = Wire(served).send(request_bytes, b"x" * 100_000).until_closed()
-    assert said.startswith(b"HTTP/1.1 " + status), said[:200]
+    answer = Wire(served).send(request_bytes, b"x" * 100_000).until_closed()
+    assert answer.startswith(b"HTTP/1.1 " + status), answer[:200]
 
 
 def test_a_hundred_megabytes_cost_no_memory(served: Plane) -> None:
@@ -225,11 +225,11 @@ def test_a_client_that_reads_nothing_is_served_no_more(served: Plane) -> None:
     wire = Wire(served)
     wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     wire.socket.settimeout(0.5)
-    asked = b"GET /v1/digits/openapi.json HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer "
-    asked += KEY.encode() + b"\r\n\r\n"
+    request = b"GET /v1/digits/openapi.json HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer "
+    request += KEY.encode() + b"\r\n\r\n"
     with suppress(TimeoutError):
         for _ in range(300):
-            wire.socket.sendall(asked * 500)
+            wire.socket.sendall(request * 500)
         raise AssertionError("the gateway reads on from who does not listen")
     assert served.predict([[1, 2, 3, 4]]).status == 200
     wire.socket.close()
@@ -237,8 +237,8 @@ def test_a_client_that_reads_nothing_is_served_no_more(served: Plane) -> None:
 
 def test_an_answer_after_close_was_asked_is_the_last(served: Plane) -> None:
     closing = GOOD.replace(b"Host: a\r\n", b"Host: a\r\nConnection: close\r\n")
-    said = Wire(served).send(closing + GOOD).until_closed()
-    assert said.count(b"HTTP/1.1 200") == 1
+    answers = Wire(served).send(closing + GOOD).until_closed()
+    assert answers.count(b"HTTP/1.1 200") == 1
     old = GOOD.replace(b"HTTP/1.1", b"HTTP/1.0")
     assert Wire(served).send(old).until_closed().count(b"HTTP/1.1 200") == 1
 

@@ -199,11 +199,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _snapshot(self, digest: str | None) -> None:
         if self.command == "POST":
-            found = hashlib.sha256(self._body).hexdigest()
-            assert self.headers["X-Slipway-Sha256"] == found
+            sha256 = hashlib.sha256(self._body).hexdigest()
+            assert self.headers["X-Slipway-Sha256"] == sha256
             assert self.headers["Content-Type"] == "application/octet-stream"
-            self.state.snapshots[found] = self._body
-            self._json({"digest": found, "size_bytes": len(self._body), "files": 1}, status=201)
+            self.state.snapshots[sha256] = self._body
+            self._json({"digest": sha256, "size_bytes": len(self._body), "files": 1}, status=201)
         elif digest in self.state.snapshots:
             self._bytes(self.state.snapshots[digest])
         else:
@@ -291,19 +291,16 @@ class _Handler(BaseHTTPRequestHandler):
         last = "" if fault.ignores_last_id else self.headers.get("Last-Event-ID", "")
         seen: dict[str, Any] = json.loads(last) if last else {"state": "", "samples": 0}
         skips = fault.skips_bytes
-        wanted = {name: self._query.get(name) for name in ("rank", "attempt")}
+        query = {name: self._query.get(name) for name in ("rank", "attempt")}
         while True:
-            found: list[bytes] = []
+            events: list[bytes] = []
             with self.state.changed:
                 progress = JobProgress.model_validate(job.document).model_dump_json()
                 if seen["state"] != (mark := hashlib.sha1(progress.encode()).hexdigest()):  # noqa: S324
                     seen["state"] = mark
-                    found.append(_event("state", progress, seen))
+                    events.append(_event("state", progress, seen))
                 for (attempt, rank), log in sorted(job.logs.items()):
-                    if (
-                        wanted["rank"] not in (None, str(rank))
-                        or self._query.get("logs") == "false"
-                    ):
+                    if query["rank"] not in (None, str(rank)) or self._query.get("logs") == "false":
                         continue
                     place = seen.get(f"{attempt}.{rank}", 0) + skips
                     skips = 0
@@ -312,19 +309,19 @@ class _Handler(BaseHTTPRequestHandler):
                         piece = LogPiece.of(attempt=attempt, rank=rank, offset=place, data=data)
                         place += len(data)
                         seen[f"{attempt}.{rank}"] = place
-                        found.append(_event("log", piece.model_dump_json(exclude_none=True), seen))
+                        events.append(_event("log", piece.model_dump_json(exclude_none=True), seen))
                 for sample in job.samples[seen["samples"] :]:
                     seen["samples"] += 1
-                    found.append(_event("sample", json.dumps(sample), seen))
+                    events.append(_event("sample", json.dumps(sample), seen))
                 is_over = job.document["workload"]["state"] in (
                     "succeeded",
                     "failed",
                     "stopped",
                     "lost",
                 )
-                if not found and not is_over:
+                if not events and not is_over:
                     self.state.changed.wait(0.5)
-            yield from found or [b": still here\n\n"]
+            yield from events or [b": still here\n\n"]
             if is_over:
                 if job.is_told:
                     yield _event("end", "{}", seen)

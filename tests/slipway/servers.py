@@ -17,8 +17,8 @@ def answer_json(body: object, status: int = 200, **headers: str) -> Answer:
         content = json.dumps(body).encode()
         handler.send_response(status)
         kind = "application/json" if status < 400 else "application/problem+json"
-        facts = {"Content-Type": kind, "Content-Length": str(len(content))}
-        for name, value in (facts | headers).items():
+        defaults = {"Content-Type": kind, "Content-Length": str(len(content))}
+        for name, value in (defaults | headers).items():
             handler.send_header(name, value)
         handler.end_headers()
         handler.wfile.write(content)

@@ -23,7 +23,7 @@ def test_the_examples_run_one_after_the_other(
     names: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, "docs/sdk.md", "exec"), names)  # noqa: S102  (our own page)
-    told = capsys.readouterr().out
-    assert "alice@example.org" in told
-    assert "not_found" in told
+    output = capsys.readouterr().out
+    assert "alice@example.org" in output
+    assert "not_found" in output
     assert (tmp_path / "audit.jsonl").stat().st_size > 0

@@ -50,13 +50,16 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Training
     """A server that runs jobs; one is signed in to it, in a folder with the script of the page."""
     make_repository(tmp_path / "code", {"train.py": SCRIPT})
     monkeypatch.chdir(tmp_path / "code")
-    with training_server() as found, running_jobs(found):
-        monkeypatch.setenv("SLIPWAY_URL", found.url)
+    with training_server() as job_server, running_jobs(job_server):
+        monkeypatch.setenv("SLIPWAY_URL", job_server.url)
         monkeypatch.setenv("SLIPWAY_TOKEN", "slp_x")
         monkeypatch.setenv("SLIPWAY_PROJECT", PROJECT)
         monkeypatch.setenv("SLIPWAY_WORKLOAD", "wl_1")
-        found.answers[f"projects/{PROJECT}/jobs/wl_1/events"] = {"items": [], "next_cursor": None}
-        yield found
+        job_server.answers[f"projects/{PROJECT}/jobs/wl_1/events"] = {
+            "items": [],
+            "next_cursor": None,
+        }
+        yield job_server
 
 
 def test_the_script_runs_on_a_laptop(tmp_path: Path) -> None:
@@ -87,10 +90,10 @@ def test_the_script_stops_when_asked_and_goes_on_where_it_was(tmp_path: Path) ->
         caught = 1 << (signal.SIGTERM - 1)
         wait_until(lambda: int(re.findall(r"SigCgt:\s*(\w+)", stat.read_text())[0], 16) & caught)
         process.terminate()
-        _, told = process.communicate(timeout=30)
+        _, output = process.communicate(timeout=30)
     assert process.returncode == 1
-    stopped = re.search(r"stopped after step (\d+), to be resumed", told)
-    assert stopped, told
+    stopped = re.search(r"stopped after step (\d+), to be resumed", output)
+    assert stopped, output
     again = subprocess.run(
         command,
         cwd=tmp_path,
@@ -111,10 +114,10 @@ def test_the_cells_run_one_after_the_other(
     names: dict[str, object] = {}
     for cell in CELLS:
         exec(compile(cell, "docs/training.md", "exec"), names)  # noqa: S102  (our own page)
-    told = capsys.readouterr().out
-    assert "succeeded 0\n" in told
-    assert "0 y = 3.00 x + 1.00\n" in told
-    assert "18 succeeded\n" in told
+    output = capsys.readouterr().out
+    assert "succeeded 0\n" in output
+    assert "0 y = 3.00 x + 1.00\n" in output
+    assert "18 succeeded\n" in output
 
 
 @pytest.mark.thorough

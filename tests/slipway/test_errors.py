@@ -10,7 +10,7 @@ from slipway.schemas.problem import FieldError, Problem
 
 
 def problem(status: int = 422, **changes: object) -> Problem:
-    facts: dict[str, object] = {
+    fields: dict[str, object] = {
         "type": "urn:slipway:problem:x",
         "title": "The request is not valid",
         "status": status,
@@ -20,7 +20,7 @@ def problem(status: int = 422, **changes: object) -> Problem:
         "next_step": "Type a name.",
         "request_id": "req-1",
     }
-    return Problem.model_validate(facts | changes)
+    return Problem.model_validate(fields | changes)
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_printed_it_tells_the_fields_the_next_step_and_the_request_id() -> None:
 def test_nothing_a_server_says_can_drive_a_terminal() -> None:
     nasty = "\x1b[2J\x1b]0;owned\x07 \u202egnp.exe \x9b31m"
     fault = FieldError(field=nasty, message=nasty)
-    told = problem(detail=nasty, code=nasty, next_step=nasty, request_id=nasty, errors=[fault])
-    shown = str(error_for(422, told, request_id="sent"))
+    hostile = problem(detail=nasty, code=nasty, next_step=nasty, request_id=nasty, errors=[fault])
+    shown = str(error_for(422, hostile, request_id="sent"))
     assert "\\x1b[2J" in shown
     assert "\\u202e" in shown
     assert not set(shown) & set("\x1b\x07\x9b\u202e")

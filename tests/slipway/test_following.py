@@ -19,25 +19,25 @@ TEXT = "".join(f"line {number} é 数 \x1b[31m\n" for number in range(3000)).enc
 
 @pytest.fixture
 def server() -> Iterator[TrainingServer]:
-    with training_server() as found:
-        yield found
+    with training_server() as job_server:
+        yield job_server
 
 
 @pytest.fixture
 def client(server: TrainingServer) -> Iterator[slipway.Client]:
-    with slipway.Client(server.url, "slp_x", retries=QUICK) as found:
-        yield found
+    with slipway.Client(server.url, "slp_x", retries=QUICK) as new_client:
+        yield new_client
 
 
 def logs_in(news: list[object]) -> dict[tuple[int, int], bytes]:
     """Join the pieces of each log; fails on a gap, an overlap or a repetition."""
-    found: dict[tuple[int, int], bytes] = {}
+    logs: dict[tuple[int, int], bytes] = {}
     for piece in news:
         if isinstance(piece, LogPiece):
-            before = found.setdefault((piece.attempt, piece.rank), b"")
+            before = logs.setdefault((piece.attempt, piece.rank), b"")
             assert piece.offset == len(before)
-            found[piece.attempt, piece.rank] = before + piece.data
-    return found
+            logs[piece.attempt, piece.rank] = before + piece.data
+    return logs
 
 
 def test_a_job_is_told_from_beginning_to_end(

@@ -47,12 +47,12 @@ def door(tmp_path: Path) -> Iterator[socket.socket]:
 
 def heard(door: socket.socket) -> list[dict[str, int]]:
     """Return what was told so far."""
-    found = []
+    messages = []
     while True:
         try:
-            found.append(json.loads(door.recv(65_536)))
+            messages.append(json.loads(door.recv(65_536)))
         except BlockingIOError:
-            return found
+            return messages
 
 
 def run(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -120,10 +120,10 @@ def test_an_environment_that_makes_no_sense_does_not_stop_a_script(
 
 def test_the_first_and_the_last_of_many_steps_are_told(door: socket.socket) -> None:
     run(STEPS, "1000", SLIPWAY_TASK_SOCKET=door.getsockname(), RANK="1")
-    told = heard(door)
-    assert told[0] == {"step": 1, "rank": 1}
-    assert told[-1] == {"step": 1000, "rank": 1}
-    assert len(told) < 100, "a fast loop must not keep the agent busy"
+    messages = heard(door)
+    assert messages[0] == {"step": 1, "rank": 1}
+    assert messages[-1] == {"step": 1000, "rank": 1}
+    assert len(messages) < 100, "a fast loop must not keep the agent busy"
 
 
 def test_steps_apart_are_each_told(door: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_steps_apart_are_each_told(door: socket.socket, monkeypatch: pytest.Monk
     for step in (1, 2, 3):
         job.report_step(step)
         time.sleep(0.06)
-    assert [told["step"] for told in heard(door)] == [1, 2, 3]
+    assert [message["step"] for message in heard(door)] == [1, 2, 3]
 
 
 def test_a_fork_tells_its_own_steps_with_its_own_rank(
@@ -150,7 +150,11 @@ for rank in ("1", "2"):
     os.wait()
 """
     run(script, SLIPWAY_TASK_SOCKET=door.getsockname(), RANK="0")
-    assert [(told["rank"], told["step"]) for told in heard(door)] == [(0, 1), (1, 7), (2, 7)]
+    assert [(message["rank"], message["step"]) for message in heard(door)] == [
+        (0, 1),
+        (1, 7),
+        (2, 7),
+    ]
 
 
 def test_nobody_listening_costs_a_script_nothing(tmp_path: Path) -> None:

@@ -172,8 +172,8 @@ def test_a_bad_path_is_skipped_and_the_others_come(
     if is_long:
         assert (workspace / path).is_file(), "a name may have 255 bytes"
     else:
-        told = [record.getMessage() for record in caplog.records if path in record.getMessage()]
-        assert len(told) == 1, "once, not every fifteen seconds"
+        messages = [record.getMessage() for record in caplog.records if path in record.getMessage()]
+        assert len(messages) == 1, "once, not every fifteen seconds"
 
 
 def test_a_folder_that_becomes_a_link_leads_nowhere(folders: tuple[Path, Path]) -> None:

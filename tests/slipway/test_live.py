@@ -59,9 +59,9 @@ def test_a_project_lives_from_creation_to_restoration(alice: slipway.Client) -> 
     changed = alice.projects.edit(made.slug, description="Who stays?")
     assert (changed.name, changed.description) == (name, "Who stays?")
     alice.projects.archive(made.slug)
-    assert made.slug not in [found.slug for found in alice.projects.list(search=name)]
+    assert made.slug not in [item.slug for item in alice.projects.list(search=name)]
     archived = alice.projects.list(search=name, archived=True)
-    assert made.slug in [found.slug for found in archived]
+    assert made.slug in [item.slug for item in archived]
     assert alice.projects.restore(made.slug).archived_at is None
     assert alice.projects.get(made.slug).description == "Who stays?"
 
@@ -85,7 +85,7 @@ def test_a_creation_whose_answer_was_lost_is_made_once(portal: LivePortal) -> No
     ) as client:
         made = client.projects.create(name)
         assert [answer.status_code for answer in answers] == [201, 201]
-        assert [found.id for found in client.projects.list(search=name)] == [made.id]
+        assert [item.id for item in client.projects.list(search=name)] == [made.id]
 
 
 def test_a_list_reaches_over_many_pages(alice: slipway.Client) -> None:
@@ -94,8 +94,8 @@ def test_a_list_reaches_over_many_pages(alice: slipway.Client) -> None:
     pages = alice.projects.list(search=word)
     first = pages.page(limit=2)
     second = pages.page(limit=2, cursor=first.next_cursor)
-    assert [found.slug for found in first.items + second.items] == slugs[:0:-1]
-    assert [found.slug for found in pages] == slugs[::-1]
+    assert [item.slug for item in first.items + second.items] == slugs[:0:-1]
+    assert [item.slug for item in pages] == slugs[::-1]
 
 
 def test_another_tenants_project_is_like_none(bob: slipway.Client, project: ProjectOut) -> None:
@@ -153,7 +153,7 @@ def test_a_team_brings_its_people_into_its_projects(
 ) -> None:
     team = alice.teams.create(f"Team {secrets.token_hex(4)}")
     assert alice.teams.edit(team.slug, name="Renamed").name == "Renamed"
-    assert team.slug in [found.slug for found in alice.teams.list()]
+    assert team.slug in [item.slug for item in alice.teams.list()]
     made = alice.invitations.create("bob@example.org", team=team.slug)
     assert bob.invitations.accept(invitation_token(made.link)).team == team.slug
     project = alice.projects.create(f"Shared {secrets.token_hex(4)}", team=team.slug)
@@ -192,8 +192,8 @@ def test_the_audit_log_is_filtered(alice: slipway.Client, project: ProjectOut) -
     alice.projects.edit(project.slug, name="Another name")
     events = list(alice.audit.list(project=project.slug))
     assert {"project.create"} <= {event.verb for event in events}
-    one = list(alice.audit.list(project=project.slug, verb="project.create"))
-    assert [event.verb for event in one] == ["project.create"]
+    created = list(alice.audit.list(project=project.slug, verb="project.create"))
+    assert [event.verb for event in created] == ["project.create"]
     later = datetime.now(UTC) + timedelta(hours=1)
     assert list(alice.audit.list(project=project.slug, since=later)) == []
     assert len(list(alice.audit.list(project=project.slug, until=later))) == len(events)

@@ -32,9 +32,9 @@ def _with(*outputs: list[dict[str, Any]]) -> bytes:
 
 
 def _read(content: bytes) -> Any:
-    found = nbformat.reads(content.decode("utf-8"), as_version=4)  # type: ignore[no-untyped-call]
-    nbformat.validate(found)
-    return found
+    parsed = nbformat.reads(content.decode("utf-8"), as_version=4)  # type: ignore[no-untyped-call]
+    nbformat.validate(parsed)
+    return parsed
 
 
 def test_what_fits_stays_as_it_is_byte_for_byte() -> None:
@@ -70,7 +70,10 @@ def test_pictures_and_errors_are_kept_whole_or_left_out() -> None:
         _with([_stream("a\n"), _picture(90_000), error, _stream("z\n")]), _LIMIT
     )
     (cell,) = _read(shortened.content).cells
-    assert [one.text for one in cell.outputs if "slipway" not in one.text] == ["a\n", "z\n"]
+    assert [output.text for output in cell.outputs if "slipway" not in output.text] == [
+        "a\n",
+        "z\n",
+    ]
     assert len(cell.outputs) == 3
 
 
@@ -95,13 +98,13 @@ def test_whatever_was_printed_the_notebook_is_valid_and_within_the_limit(
     assert len(shortened.content) <= max(9_000, 0)
     cells = _read(shortened.content).cells
     assert len(cells) == len(outputs)
-    told = {number for number, _, _ in shortened.cells}
+    numbers = {number for number, _, _ in shortened.cells}
     for number, (cell, before) in enumerate(
         zip(cells, json.loads(content)["cells"], strict=True), 1
     ):
-        if number not in told:
+        if number not in numbers:
             joined = [
-                one | ({"text": "".join(one["text"])} if "text" in one else {})
-                for one in before["outputs"]
+                output | ({"text": "".join(output["text"])} if "text" in output else {})
+                for output in before["outputs"]
             ]
-            assert [dict(one) for one in cell.outputs] == joined
+            assert [dict(output) for output in cell.outputs] == joined

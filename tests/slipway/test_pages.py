@@ -39,8 +39,8 @@ def client_of(server: Teams) -> slipway.Client:
 
 def test_iterating_fetches_every_page_in_order() -> None:
     server = Teams()
-    found = [team.slug for team in client_of(server).teams.list(search="t")]
-    assert found == [f"team-{number}" for number in range(5)]
+    slugs = [team.slug for team in client_of(server).teams.list(search="t")]
+    assert slugs == [f"team-{number}" for number in range(5)]
     assert server.queries == [
         {"q": "t"},
         {"q": "t", "cursor": "2"},

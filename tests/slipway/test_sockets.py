@@ -88,13 +88,13 @@ def test_a_client_can_be_shared_by_threads() -> None:
         serve(lambda method, path: answer_json(WHOAMI)) as url,
         slipway.Client(url, "slp_x", retries=QUICK) as client,
     ):
-        found: list[str] = []
+        names: list[str] = []
         threads = [
-            threading.Thread(target=lambda: found.append(client.whoami().user.name))
+            threading.Thread(target=lambda: names.append(client.whoami().user.name))
             for _ in range(8)
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert found == ["Ada"] * 8
+    assert names == ["Ada"] * 8

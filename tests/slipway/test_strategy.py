@@ -168,11 +168,11 @@ def test_any_grid_survives_being_written_and_covers_every_rank(parts: tuple[Part
 
 @given(st.text(alphabet="dpzero123+offloadtensrpi=:*fab ", max_size=40))
 def test_any_text_is_a_strategy_or_is_told_why_not(text: str) -> None:
-    told = ""
+    next_step = ""
     try:
         parse_strategy(text)
     except StrategyError as error:
-        told = error.next_step
+        next_step = error.next_step
     else:
         return
-    assert told
+    assert next_step

@@ -61,8 +61,8 @@ def test_lines_are_the_same_wherever_the_log_is_cut(data: bytes, cuts: list[int]
     places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     reader = LineReader(Clock())
     lines = [line for start, end in pairwise(places) for line in reader.read(data[start:end])]
-    wanted = data.decode(errors="replace").split("\n")
-    assert lines + reader.flush() == (wanted if wanted[-1] else wanted[:-1])
+    expected = data.decode(errors="replace").split("\n")
+    assert lines + reader.flush() == (expected if expected[-1] else expected[:-1])
 
 
 def test_what_a_carriage_return_overwrites_is_left_out() -> None:

@@ -63,14 +63,14 @@ def test_code_packages_hardware_and_data_are_logged(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     line = next(line for line in done.stdout.splitlines() if line.startswith("told "))
-    told = json.loads(line.removeprefix("told "))
-    assert len(told["tags"]["mlflow.source.git.commit"]) == 40
-    assert told["tags"]["mlflow.source.git.branch"] == "main"
-    assert told["tags"]["slipway.git.dirty"] == "true"
-    assert int(told["tags"]["slipway.cpus"]) >= 1
-    assert "+lr = 0.2" in told["diff"]
-    assert "mlflow==" in told["packages"]
-    assert told["inputs"] == [["train.csv", told["digest"][:36], "training"]]
+    logged = json.loads(line.removeprefix("told "))
+    assert len(logged["tags"]["mlflow.source.git.commit"]) == 40
+    assert logged["tags"]["mlflow.source.git.branch"] == "main"
+    assert logged["tags"]["slipway.git.dirty"] == "true"
+    assert int(logged["tags"]["slipway.cpus"]) >= 1
+    assert "+lr = 0.2" in logged["diff"]
+    assert "mlflow==" in logged["packages"]
+    assert logged["inputs"] == [["train.csv", logged["digest"][:36], "training"]]
 
 
 def test_without_mlflow_it_says_how_to_come_by_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,14 +21,14 @@ QUICK = slipway.Retries(attempts=2, first_wait_s=0.01)
 
 @pytest.fixture
 def server() -> Iterator[TrainingServer]:
-    with training_server() as found:
-        yield found
+    with training_server() as job_server:
+        yield job_server
 
 
 @pytest.fixture
 def client(server: TrainingServer) -> Iterator[slipway.Client]:
-    with slipway.Client(server.url, "slp_x", retries=QUICK) as found:
-        yield found
+    with slipway.Client(server.url, "slp_x", retries=QUICK) as new_client:
+        yield new_client
 
 
 @pytest.fixture
@@ -93,15 +93,15 @@ def test_a_job_is_watched_until_it_ends(
     ended = slipway.train("train.py", procs=2, project=PROJECT, client=client, watch=True)
     runner.join()
     assert ended.workload.state == "failed"
-    told = capsys.readouterr().out
-    assert told.startswith(f"· {server.url}/p/vision/jobs/wl_1  ($0.04 an hour)\n")
-    assert "[0] epoch 1\n" in told
-    assert "[1] rank one\n" in told
-    assert "[1] no end\n" in told
-    assert "· failed: exit 1\n" in told
-    assert "· Next step: Look at the last lines.\n" in told
-    assert "· ran 1 min 1 s, step 1, cost $0.012" in told
-    assert "\x1b" not in told
+    output = capsys.readouterr().out
+    assert output.startswith(f"· {server.url}/p/vision/jobs/wl_1  ($0.04 an hour)\n")
+    assert "[0] epoch 1\n" in output
+    assert "[1] rank one\n" in output
+    assert "[1] no end\n" in output
+    assert "· failed: exit 1\n" in output
+    assert "· Next step: Look at the last lines.\n" in output
+    assert "· ran 1 min 1 s, step 1, cost $0.012" in output
+    assert "\x1b" not in output
 
 
 def test_what_can_never_run_is_refused_before_anything_is_sent(
@@ -174,6 +174,8 @@ def test_jobs_are_listed_quoted_and_cancelled(
         {"step": 5, "size_bytes": 10, "attempt": 1, "created_at": "2026-11-20T12:00:00Z"}
     ]
     server.answers[f"{base}/samples"] = [{"nonsense": 1}]
-    assert [found.step for found in client.jobs.checkpoints("wl_1", project=PROJECT)] == [5]
+    assert [checkpoint.step for checkpoint in client.jobs.checkpoints("wl_1", project=PROJECT)] == [
+        5
+    ]
     with pytest.raises(errors.UnexpectedAnswer, match=re.escape("0.at, 0.cpu_percent")):
         client.jobs.samples("wl_1", project=PROJECT)

@@ -15,10 +15,10 @@ from tests.workers.machines import Machine, Site
 @pytest.fixture
 def portal() -> Iterator[FakePortal]:
     """A portal; at the end it must not have seen a breach of the contract."""
-    found = FakePortal()
-    yield found
-    found.close()
-    assert not found.state.breaches
+    fake_portal = FakePortal()
+    yield fake_portal
+    fake_portal.close()
+    assert not fake_portal.state.breaches
 
 
 @pytest.fixture
@@ -44,10 +44,10 @@ def machine(make_machine: Callable[..., Machine]) -> Machine:
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     """A portal and a node that the tests of a module share, because they leave it as it was."""
-    found = Site()
-    yield found
-    found.close()
-    assert not found.portal.state.breaches
+    new_site = Site()
+    yield new_site
+    new_site.close()
+    assert not new_site.portal.state.breaches
 
 
 @pytest.fixture

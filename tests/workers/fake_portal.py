@@ -334,9 +334,9 @@ class _Handler(BaseHTTPRequestHandler):
             case ["checkpoints", task_id, _, step]:
                 if self.state.bad_checkpoints:
                     return self.state.bad_checkpoints.pop()
-                found = self.state.checkpoints.get((task_id, int(step)))
-                if found is not None:
-                    return found
+                checkpoint = self.state.checkpoints.get((task_id, int(step)))
+                if checkpoint is not None:
+                    return checkpoint
         raise Problem(404, "not_found", f"there is no {'/'.join(steps)}")
 
     def _desired(self, seen: int, wait_s: float) -> DesiredState:

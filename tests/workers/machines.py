@@ -30,9 +30,9 @@ def eventually(
     """What `look` finds, as soon as that is true; fails after the time."""
     deadline = time.monotonic() + within_s
     while True:
-        found = look()
-        if found:
-            return found
+        result = look()
+        if result:
+            return result
         if time.monotonic() > deadline:
             raise AssertionError(f"did not happen within {within_s} s: {what or look}")
         time.sleep(0.01)
@@ -186,11 +186,11 @@ class Site:
 
     def end_of(self, key: Key, *, within_s: float = 60.0) -> TaskReport:
         """Wait for the report of an end."""
-        found = eventually(
+        end = eventually(
             lambda: self.portal.state.end_of(key), within_s=within_s, what=f"the end of {key}"
         )
-        assert found is not None
-        return found
+        assert end is not None
+        return end
 
     def whole_log(self, end: TaskReport, rank: int = 0) -> str:
         """The log of a rank once its last line, `<end>`, has come."""

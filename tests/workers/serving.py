@@ -176,8 +176,8 @@ class _PortalHandler(BaseHTTPRequestHandler):
             if self.path == "/api/gateway/v1/reports":
                 self.portal.reports.append(GatewayReport.model_validate_json(body))
             else:
-                found = ReplicaReport.model_validate_json(body)
-                self.portal.replicas.setdefault(found.replica_id, []).append(found)
+                report = ReplicaReport.model_validate_json(body)
+                self.portal.replicas.setdefault(report.replica_id, []).append(report)
         except ValueError as error:
             self.portal.breaches.append(str(error))
         self._answer(204)
@@ -252,10 +252,10 @@ class Plane:
             environment=ENVIRONMENT | {"SLIPWAY_REPLICA": spec.model_dump_json()},
         )
         self.processes.append(process)
-        found = Replica(process, spec, spec.listen)
+        replica = Replica(process, spec, spec.listen)
         if wait:
-            found.address = self.ready(name)
-        return found
+            replica.address = self.ready(name)
+        return replica
 
     def ready(self, name: str) -> str:
         """Wait until a replica is ready; returns its address."""
@@ -283,8 +283,8 @@ class Plane:
         self.processes.append(self.gateway)
 
         def look() -> int:
-            said = log.read_text()[before:]
-            _, _, rest = said.partition("listening on http://127.0.0.1:")
+            output = log.read_text()[before:]
+            _, _, rest = output.partition("listening on http://127.0.0.1:")
             return int(rest.split("\n")[0]) if "\n" in rest else 0
 
         self.port = eventually(look, what="the gateway listens")
@@ -333,9 +333,9 @@ class Plane:
         used = connection or http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         sent = {} if key is None else {"Authorization": f"Bearer {key}"}
         used.request(method, path, body or None, sent | (headers or {}))
-        found = used.getresponse()
-        headers_found = {name.lower(): value for name, value in found.getheaders()}
-        answer = Answer(found.status, headers_found, found.read())
+        response = used.getresponse()
+        headers_found = {name.lower(): value for name, value in response.getheaders()}
+        answer = Answer(response.status, headers_found, response.read())
         if connection is None:
             used.close()
         return answer
@@ -379,8 +379,8 @@ def key_route(text: str, name: str = "key-1", **changes: Any) -> KeyRoute:
 @contextmanager
 def plane() -> Iterator[Plane]:
     """A data plane of its own, gone afterwards."""
-    found = Plane()
+    dataplane = Plane()
     try:
-        yield found
+        yield dataplane
     finally:
-        found.close()
+        dataplane.close()

@@ -27,10 +27,10 @@ class Part:
     """Something whose health the test decides."""
 
     def __init__(self) -> None:
-        self.found = Check(True, "answers")
+        self.check = Check(True, "answers")
 
     def __call__(self) -> Check:
-        return self.found
+        return self.check
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_without_the_token_there_is_a_status_and_no_detail(
 ) -> None:
     assert stranger.get("/healthz").text == "ok\n"
     assert stranger.get("/readyz").json() == {"ready": True}
-    part.found = Check(False, "redis://internal:6379 does not answer")
+    part.check = Check(False, "redis://internal:6379 does not answer")
     answer = stranger.get("/readyz")
     assert answer.status_code == 503
     assert answer.json() == {"ready": False}
@@ -108,7 +108,7 @@ def test_it_listens_on_loopback_alone() -> None:
 def test_ready_follows_the_checks_and_says_which_one_failed(door: httpx.Client, part: Part) -> None:
     answer = door.get("/readyz")
     assert answer.status_code == 200
-    part.found = Check(False, "does not answer")
+    part.check = Check(False, "does not answer")
     answer = door.get("/readyz")
     assert answer.status_code == 503
     assert answer.json() == {
@@ -141,8 +141,8 @@ def test_metrics_are_in_the_format_of_prometheus(door: httpx.Client) -> None:
 def test_a_web_page_under_another_name_cannot_read_it(
     door: httpx.Client, host: str, status: int
 ) -> None:
-    told = host.format(port=door.base_url.port)
-    assert door.get("/metrics", headers={"Host": told}).status_code == status
+    address = host.format(port=door.base_url.port)
+    assert door.get("/metrics", headers={"Host": address}).status_code == status
 
 
 def _raw(door: httpx.Client, request: str) -> bytes:

@@ -150,9 +150,9 @@ def mail(portal: RunningPortal) -> Callable[[str], str]:
 
     def to(address: str) -> str:
         for file in sorted(outbox.glob("*.log")):
-            found = message_from_bytes(file.read_bytes(), policy=default)
-            if found["To"] == address:
-                return str(found.get_content())
+            message = message_from_bytes(file.read_bytes(), policy=default)
+            if message["To"] == address:
+                return str(message.get_content())
         return ""
 
     return lambda address: wait_for(

@@ -48,12 +48,12 @@ def barriers(window: Window, axe: str) -> list[str]:
     """What axe-core finds serious or critical on the page as it stands."""
     if not window.page.evaluate("typeof axe !== 'undefined'"):
         window.page.evaluate(axe)
-    found: Any = window.page.evaluate(
+    violations: Any = window.page.evaluate(
         "axe.run(document, {resultTypes: ['violations']}).then(found => found.violations)"
     )
     return [
         f"{window.page.url}: {rule['id']}: {node['html'][:160]} {node['failureSummary'][:300]}"
-        for rule in found
+        for rule in violations
         if rule["impact"] in ("serious", "critical")
         for node in rule["nodes"]
     ]
@@ -65,11 +65,13 @@ def barriers_in_both(window: Window, axe: str) -> list[str]:
     Contrast depends on the theme alone, and layout on the width.
     """
     window.page.add_style_tag(content=_AT_REST)
-    found = []
+    violations = []
     for theme, size in LOOKS:
         window.look(theme, size)
-        found += [f"{theme}, {size['width']} px: {one}" for one in barriers(window, axe)]
-    return found
+        violations += [
+            f"{theme}, {size['width']} px: {violation}" for violation in barriers(window, axe)
+        ]
+    return violations
 
 
 _TOO_WIDE = """() => {
@@ -84,12 +86,12 @@ _TOO_WIDE = """() => {
 
 def overflow(window: Window) -> list[str]:
     """Say so when a page is wider than its window, wide or narrow."""
-    found = []
+    overflows = []
     for theme, size in LOOKS:
         window.look(theme, size)
         over = window.page.evaluate(_TOO_WIDE)
-        found += [f"{window.page.url} at {size['width']} is {over}"] if over else []
-    return found
+        overflows += [f"{window.page.url} at {size['width']} is {over}"] if over else []
+    return overflows
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +100,8 @@ def furnished(portal: RunningPortal) -> tuple[str, str]:
     name = secrets.token_hex(4)
     with portal.client("root") as root:
         team = root.post("/teams", json={"name": f"Team {name}"}).json()["slug"]
-        facts = {"name": f"Project {name}", "team": team, "description": "What it is about."}
-        project = root.post("/projects", json=facts).json()["slug"]
+        fields = {"name": f"Project {name}", "team": team, "description": "What it is about."}
+        project = root.post("/projects", json=fields).json()["slug"]
         root.put(f"/projects/{project}/secrets/HF_TOKEN", json={"value": "x"}).raise_for_status()
         root.patch(f"/projects/{project}", json={"name": f"Renamed {name}"}).raise_for_status()
         for group in (f"/projects/{project}", f"/teams/{team}"):
@@ -118,20 +120,20 @@ def test_no_page_has_a_serious_barrier(window: Open, axe: str, furnished: tuple[
     pages = [*OF_A_PERSON]
     pages += [f"/p/{project}{page}" for page in OF_A_PROJECT]
     pages += [f"/t/{team}{page}" for page in OF_A_TEAM]
-    found = []
+    violations = []
     for page in in_turns(pages, "axe", one_in=6):
-        found += barriers_in_both(root.go(page), axe)
-    assert found == []
+        violations += barriers_in_both(root.go(page), axe)
+    assert violations == []
 
 
 def test_no_entrance_has_a_serious_barrier(window: Open, axe: str) -> None:
     visitor = window(bypass_csp=True)
-    found = []
+    violations = []
     for page in ENTRANCES:
-        found += barriers_in_both(visitor.go(page), axe)
+        violations += barriers_in_both(visitor.go(page), axe)
     visitor.go("/account/login").sign_in("nobody", "wrong")
     visitor.page.wait_for_selector("[role=alert]")
-    assert found + barriers_in_both(visitor, axe) == []
+    assert violations + barriers_in_both(visitor, axe) == []
 
 
 def test_nothing_that_opens_has_a_serious_barrier(
@@ -140,28 +142,28 @@ def test_nothing_that_opens_has_a_serious_barrier(
     project, _ = furnished
     root = window("root", bypass_csp=True)
     page = root.page
-    found = []
+    violations = []
     for theme, size in LOOKS:
         root.go(f"/p/{project}/members").look(theme, size)
         page.add_style_tag(content=_AT_REST)
         page.keyboard.press("Control+k")
         page.wait_for_selector("[role=option]")
-        found += barriers(root, axe)
+        violations += barriers(root, axe)
         page.keyboard.press("Escape")
         for name in ("Switch project", "Your account"):
             page.get_by_role("button", name=name).click()
-            found += barriers(root, axe)
+            violations += barriers(root, axe)
             page.keyboard.press("Escape")
         page.get_by_label("E-mail address").first.fill("not an address at all")
         page.locator("#invite form").evaluate("form => form.noValidate = true")
         page.get_by_role("button", name="Invite").click()
         page.wait_for_selector("#id_email_error")
-        found += barriers(root, axe)
+        violations += barriers(root, axe)
         page.get_by_label("E-mail address").first.fill(f"x{secrets.token_hex(4)}@example.org")
         page.get_by_role("button", name="Invite").click()
         page.wait_for_selector("#invitation-link")
-        found += barriers(root, axe)
-    assert found == []
+        violations += barriers(root, axe)
+    assert violations == []
 
 
 def test_the_api_reference_has_no_serious_barrier_of_ours(window: Open, axe: str) -> None:

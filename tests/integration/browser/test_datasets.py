@@ -116,11 +116,11 @@ def test_files_chosen_before_the_script_has_come_are_sent(
 def _send(window: Window, *files: Path) -> None:
     window.page.get_by_label("Add files").set_input_files([*files])
     rows = window.page.locator("#data-files tbody tr")
-    said = window.page.locator("#data-state")
+    status = window.page.locator("#data-state")
     try:
         expect(rows).to_have_count(len(files), timeout=PATIENCE_MS)
     except AssertionError as error:
-        error.add_note(f"the page said: {said.text_content()}")
+        error.add_note(f"the page said: {status.text_content()}")
         raise
 
 

@@ -25,15 +25,15 @@ _TABS = ("", "/traffic", "/monitoring", "/revisions", "/use", "/keys", "/logs", 
 def lab(whole_slipway: Callable[[], RunningPortal]) -> Iterator[Endpoints]:
     """All of Slipway with a node; the project vision of Alice's, to which Bob contributes."""
     running = whole_slipway()
-    found = Endpoints(running, owner="alice")
+    endpoints = Endpoints(running, owner="alice")
     invite = {"email": "bob@example.org", "role": "contributor"}
-    link = found.call("POST", "invitations", invite)["link"]
+    link = endpoints.call("POST", "invitations", invite)["link"]
     with running.client("bob") as bob:
         token = {"token": link.rpartition("/")[2]}
         bob.post("/invitations/accept", json=token).raise_for_status()
-    yield found
+    yield endpoints
     # Its replicas would take the room of what other modules run.
-    found.api.delete(f"{found.path}/endpoints/double")
+    endpoints.api.delete(f"{endpoints.path}/endpoints/double")
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def _read_the_log(bob: Window) -> None:
 def _serious_barriers(lab: Endpoints, chromium: Browser, axe: str) -> list[str]:
     window = Window(chromium.new_context(bypass_csp=True).new_page(), address_of(lab.running))
     window.go("/account/login").sign_in("alice").is_at("/")
-    found = []
+    violations = []
     for page in (
         f"{PROJECT}/endpoints",
         *(f"{ENDPOINT}{part}" for part in _TABS),
@@ -202,13 +202,13 @@ def _serious_barriers(lab: Endpoints, chromium: Browser, axe: str) -> list[str]:
         f"{VERSION}/1",
         f"{VERSION}/2/promote?stage=Production",
     ):
-        found += barriers_in_both(window.go(page), axe)
+        violations += barriers_in_both(window.go(page), axe)
     window.go(ENDPOINT).page.locator("#endpoint-replicas a").first.click()
-    found += barriers_in_both(window, axe)
+    violations += barriers_in_both(window, axe)
     for theme, size in LOOKS:
         window.look(theme, size)
         _photograph(window, theme)
-    return found
+    return violations
 
 
 def _photograph(window: Window, theme: str) -> None:

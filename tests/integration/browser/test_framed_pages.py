@@ -191,9 +191,9 @@ def test_a_hostile_page_in_its_frame_reaches_nobody(
 
     with window.page.expect_console_message(
         lambda message: message.text.startswith("scripts run"), timeout=PATIENCE_MS
-    ) as said:
+    ) as console:
         window.page.reload()
-    title, _, refused = said.value.text.partition(":")
+    title, _, refused = console.value.text.partition(":")
     assert title == "scripts run"
     assert {"rtc", "function", "blank", "written"} <= set(refused.split())
     window.page.wait_for_timeout(5000)

@@ -211,12 +211,12 @@ def test_no_page_about_jobs_or_machines_has_a_serious_barrier(
     address = _submit(window, tmp_path, lines=1)
     expect(window.page.locator("#log-lines")).to_contain_text("all done", timeout=60_000)
     job, jobs = address, f"{PROJECT}/jobs"
-    found = []
+    faults = []
     search = f"{job.replace('/jobs/', '/workloads/')}/log/find?q=done"
     of_alice = (job, f"{job}/diff", f"{job}/cancel", search, jobs, f"{jobs}/new")
     for path in of_alice:
         window.go(path)
-        found += [*barriers_in_both(window, axe), *overflow(window)]
+        faults += [*barriers_in_both(window, axe), *overflow(window)]
     root = alice("root", bypass_csp=True)
     with lab.client("root") as api:
         node = api.get("/nodes").json()["items"][0]["name"]
@@ -226,5 +226,5 @@ def test_no_page_about_jobs_or_machines_has_a_serious_barrier(
     )
     for name in pages:
         root.go(f"/settings/{name}")
-        found += [*barriers_in_both(root, axe), *overflow(root)]
-    assert found == []
+        faults += [*barriers_in_both(root, axe), *overflow(root)]
+    assert faults == []

@@ -129,9 +129,9 @@ def _as_in_training(watched: Watched, window: Window) -> None:
 def _as_a_careless_camera_sends_them(watched: Watched, window: Window) -> None:
     """Two windows' worth of corrupted digits, and not one more, raise the alarm."""
     watched.send(watched.digits.corrupted, "tuesday-1", "tuesday-2")
-    watched.until("alert", lambda shown: any(one.kind == "drift" for one in shown.alerts))
+    watched.until("alert", lambda shown: any(raised.kind == "drift" for raised in shown.alerts))
     shown = watched.shown()
-    (alert,) = [one for one in shown.alerts if one.kind == "drift"]
+    (alert,) = [raised for raised in shown.alerts if raised.kind == "drift"]
     assert "differ from the baseline in two windows in a row: x[" in alert.reason
     assert shown.quality.estimate is not None
     assert shown.quality.is_calibrated
@@ -149,13 +149,13 @@ def _as_it_turned_out(watched: Watched, window: Window) -> None:
     watched.label("tuesday-1", "tuesday-2")
     rows = 2 * len(watched.digits.labels)
     watched.until("all labels", lambda shown: shown.quality.labelled == rows)
-    found = watched.shown().quality
-    assert found.estimate_low is not None
-    assert found.figures["accuracy"] < found.estimate_low
-    watched.until("alert", lambda shown: any(one.kind == "quality" for one in shown.alerts))
+    quality = watched.shown().quality
+    assert quality.estimate_low is not None
+    assert quality.figures["accuracy"] < quality.estimate_low
+    watched.until("alert", lambda shown: any(alert.kind == "quality" for alert in shown.alerts))
     window.go(watched.page)
     window.says("below the range of the estimate")
-    window.says(f"{found.figures['accuracy']:.4g}")
+    window.says(f"{quality.figures['accuracy']:.4g}")
     window.says("Show 51 more")
     window.page.get_by_label("Slice: feature").fill("confidence")
     window.page.get_by_label("is", exact=True).select_option("<")
@@ -214,7 +214,7 @@ def _have_no_serious_barrier(watched: Watched, chromium: Browser, axe: str) -> N
     some = next(
         iter(watched.client.endpoints.monitoring.predictions("digits", project=watched.project))
     )
-    found = []
+    faults = []
     for name, path in (
         ("monitoring", watched.page),
         ("slice", f"{watched.page}?days=7&feature=confidence&operator=%3C&value=0.5"),
@@ -225,14 +225,14 @@ def _have_no_serious_barrier(watched: Watched, chromium: Browser, axe: str) -> N
         ("version", f"/p/{watched.project}/models/digits/versions/1"),
     ):
         page = window.go(path).page
-        found += [*barriers_in_both(window, axe), *overflow(window)]
+        faults += [*barriers_in_both(window, axe), *overflow(window)]
         if folder := os.environ.get("PICTURES"):
             for theme, size in LOOKS:
                 window.look(theme, size)
                 page.wait_for_timeout(600)
                 picture = f"{folder}/{name}-{size['width']}-{theme}.png"
                 page.screenshot(path=picture, full_page=True)
-    assert found == []
+    assert faults == []
     assert window.faults == []
 
 

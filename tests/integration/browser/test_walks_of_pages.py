@@ -24,9 +24,9 @@ Type = Callable[..., str]
 @pytest.fixture
 def running(whole_slipway: Callable[[], RunningPortal]) -> RunningPortal:
     """A Slipway as `make up` starts it; another one for who tries again what ended half way."""
-    found = whole_slipway()
-    wait_for(lambda: "tracking ready" in found.log(), "MLflow's server", within_s=120)
-    return found
+    program = whole_slipway()
+    wait_for(lambda: "tracking ready" in program.log(), "MLflow's server", within_s=120)
+    return program
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def typed(running: RunningPortal, tmp_path: Path) -> Type:
 
 def lines_of(page: str) -> str:
     """Return the shell snippets of a page."""
-    return "\n".join(one.text for one in snippets_of(page) if one.language == "sh")
+    return "\n".join(snippet.text for snippet in snippets_of(page) if snippet.language == "sh")
 
 
 @pytest.mark.thorough

@@ -67,8 +67,8 @@ class Engine:
 
     def inspect(self, name: str) -> dict[str, Any]:
         """Return the description of a container or image."""
-        found: dict[str, Any] = json.loads(self.docker("inspect", name))[0]
-        return found
+        details: dict[str, Any] = json.loads(self.docker("inspect", name))[0]
+        return details
 
     def has_image(self, name: str) -> bool:
         """Tell whether there is such an image."""
@@ -97,8 +97,8 @@ def _make_builder(engine: Engine, base: str, scratch: Path) -> str:
 
     How this machine reaches package indexes need not be told to the engine then.
     """
-    wanted = [ROOT / "requirements" / f"{name}.txt" for name in ("portal", "jobs", "slipway")]
-    pins = sorted({line for path in wanted for line in _pins(path)})
+    paths = [ROOT / "requirements" / f"{name}.txt" for name in ("portal", "jobs", "slipway")]
+    pins = sorted({line for path in paths for line in _pins(path)})
     digest = hashlib.sha256("\n".join((*pins, _BUILDER)).encode()).hexdigest()[:16]
     tag = f"{BUILD}:{digest}"
     if engine.has_image(tag):
@@ -189,12 +189,12 @@ def installed(engine: Engine, scratch: Path) -> Iterator[Installation]:
         shutil.copy(COMPOSE / file, folder)
     engine.call(folder / "init", folder)
     name = f"slipwaytest{secrets.token_hex(4)}"
-    found = Installation(engine, name, folder, free_ports(1)[0])
+    installation = Installation(engine, name, folder, free_ports(1)[0])
     try:
-        found.compose("up", "--detach", "--no-build")
-        yield found
+        installation.compose("up", "--detach", "--no-build")
+        yield installation
     except BaseException as error:
-        error.add_note(found.compose("logs", "--no-color", "--tail", "60"))
+        error.add_note(installation.compose("logs", "--no-color", "--tail", "60"))
         raise
     finally:
-        found.compose("down", "--volumes", "--timeout", "5")
+        installation.compose("down", "--volumes", "--timeout", "5")

@@ -49,33 +49,33 @@ def test_images_and_compose_file_make_a_platform_on_which_the_demo_passes(
 
 
 def _an_image_has_no_compiler_no_root_and_nothing_of_its_build(engine: Engine, image: str) -> None:
-    asked = "id -u; for name in {}; do command -v $name; done; ls /build /build-access; true"
-    said = engine.docker(
+    script = "id -u; for name in {}; do command -v $name; done; ls /build /build-access; true"
+    output = engine.docker(
         "run", "--rm", "--network", "none", "--entrypoint", "sh", image, "-c",
-        asked.format(" ".join(_COMPILERS)) + " 2>/dev/null",
+        script.format(" ".join(_COMPILERS)) + " 2>/dev/null",
     )  # fmt: skip
-    assert said.split() in (["10001"], ["10002"])
-    found = engine.inspect(image)
-    assert found["Size"] < BOUNDS[image]
-    assert found["Config"]["User"] == "slipway"
-    assert found["Config"]["Healthcheck"]["Test"][0] == "CMD"
+    assert output.split() in (["10001"], ["10002"])
+    details = engine.inspect(image)
+    assert details["Size"] < BOUNDS[image]
+    assert details["Config"]["User"] == "slipway"
+    assert details["Config"]["Healthcheck"]["Test"][0] == "CMD"
     history = engine.docker("history", "--no-trunc", "--format", "{{.CreatedBy}}", image)
     assert "build-access" not in history
-    assert "PIP_" not in str(found["Config"]["Env"])
+    assert "PIP_" not in str(details["Config"]["Env"])
 
 
 def _the_platform_has_no_torch_and_the_node_no_portal(engine: Engine) -> None:
     for image, absent in ((PLATFORM, "import torch"), (NODE, "import portal")):
         tried = f"python -c '{absent}' 2>&1 || echo absent"
-        said = engine.docker("run", "--rm", "--entrypoint", "sh", image, "-c", tried)
-        assert said.split()[-1] == "absent"
+        output = engine.docker("run", "--rm", "--entrypoint", "sh", image, "-c", tried)
+        assert output.split()[-1] == "absent"
 
 
 def _a_process_that_was_not_let_in_says_what_to_do(engine: Engine) -> None:
     started = "SLIPWAY_PROCESS=gateway python manage.py run 2>&1; echo status $?"
-    said = engine.docker("run", "--rm", "--entrypoint", "sh", PLATFORM, "-c", started)
-    assert "has no token in /data/gateway/token; run `manage.py prepare --for-up`" in said
-    assert "status 2" in said
+    output = engine.docker("run", "--rm", "--entrypoint", "sh", PLATFORM, "-c", started)
+    assert "has no token in /data/gateway/token; run `manage.py prepare --for-up`" in output
+    assert "status 2" in output
 
 
 def _becomes_healthy(installation: Installation, service: str) -> None:
@@ -95,8 +95,8 @@ def _nothing_near_user_code_reaches_what_holds_the_data(installation: Installati
         "    except OSError: print('away', end=' ')\n"
     )
     for service in ("gateway", "notebooks", "node-1"):
-        said = installation.compose("exec", "-T", service, "python", "-c", tried)
-        assert said.split() == ["away"] * 3, service
+        output = installation.compose("exec", "-T", service, "python", "-c", tried)
+        assert output.split() == ["away"] * 3, service
         variables = str(installation.container(service)["Config"]["Env"])
         assert "DATABASE_URL" not in variables
         assert "REDIS_URL" not in variables
@@ -104,12 +104,12 @@ def _nothing_near_user_code_reaches_what_holds_the_data(installation: Installati
 
 def _a_stranger_signs_in_over_tls(installation: Installation) -> None:
     with _browser(installation) as browser:
-        said = _sign_in(browser, installation)
-        assert said.status_code == httpx.codes.FOUND
-        home = browser.get(said.headers["Location"])
+        response = _sign_in(browser, installation)
+        assert response.status_code == httpx.codes.FOUND
+        home = browser.get(response.headers["Location"])
         assert home.is_success or home.is_redirect
-        cookies = said.headers.get_list("Set-Cookie")
-        assert any("slipway_session" in one and "Secure" in one for one in cookies)
+        cookies = response.headers.get_list("Set-Cookie")
+        assert any("slipway_session" in cookie and "Secure" in cookie for cookie in cookies)
         assert "max-age" in browser.get("/account/login").headers["Strict-Transport-Security"]
     with _browser(installation, HOSTS[2]) as client:
         assert client.post("/v1/nothing/invocations", json={}).status_code == 401
@@ -136,16 +136,16 @@ def _the_whole_demo_passes_against_it(engine: Engine, installation: Installation
     ]
     name = f"{installation.name}_demo"
     try:
-        said = engine.docker(
+        output = engine.docker(
             "run", "--name", name, "--network", f"{installation.name}_work", *given, *shown,
             "--entrypoint", "python", PLATFORM,
             "scripts/demo.py", "--exit", "--url", installation.url(HOSTS[0]),
         )  # fmt: skip
     finally:
         engine.docker("rm", "--force", name)
-    assert "All steps succeeded." in said, said
-    assert f"{installation.url(HOSTS[0])}/p/demo/jobs/wl_" in said
-    answered = re.search(r"predictions: +([0-9]+) of 200 digits right", said)
+    assert "All steps succeeded." in output, output
+    assert f"{installation.url(HOSTS[0])}/p/demo/jobs/wl_" in output
+    answered = re.search(r"predictions: +([0-9]+) of 200 digits right", output)
     assert answered
     assert int(answered[1]) >= 180
 

@@ -24,9 +24,9 @@ def main() -> None:
             mlflow.log_metric(f"{name}_loss_{rank}", step / 7, step=step)
         dist.barrier()
         mlflow.log_metric(f"{name}_last", rank, step=rank)
-    said = json.dumps([run.info.run_id, rank])
+    line = json.dumps([run.info.run_id, rank])
     # Both ranks write to one pipe: a line in one piece is not torn by the other's.
-    sys.stdout.write(f"{said}\n")
+    sys.stdout.write(f"{line}\n")
     dist.destroy_process_group()
 
 

@@ -39,11 +39,11 @@ def main() -> None:
         other.log_inputs(there, datasets=[DatasetInput(people._to_mlflow_entity(), [])])
         assert other.list_artifacts(there, "slipway/data") == []
     kept = {}
-    for one in (run.info, fitted.info):
-        found = mlflow.artifacts.list_artifacts(run_id=one.run_id, artifact_path="slipway/data")
-        for file in found:
+    for info in (run.info, fitted.info):
+        files = mlflow.artifacts.list_artifacts(run_id=info.run_id, artifact_path="slipway/data")
+        for file in files:
             name = file.path.rpartition("/")[2].removesuffix(".json")
-            kept[name] = mlflow.artifacts.load_dict(f"{one.artifact_uri}/{file.path}")
+            kept[name] = mlflow.artifacts.load_dict(f"{info.artifact_uri}/{file.path}")
     print("told " + json.dumps(kept))  # noqa: T201
 
 

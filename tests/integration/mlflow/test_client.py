@@ -32,11 +32,11 @@ def test_an_unmodified_client_logs_registers_and_loads(tracking: TrackingPortal)
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found.pop("metrics") >= 5
-    assert found.pop("plain") == math.inf
-    assert "notes" in found.pop("files")
-    assert found == {
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result.pop("metrics") >= 5
+    assert result.pop("plain") == math.inf
+    assert "notes" in result.pop("files")
+    assert result == {
         "experiment": "Default",
         "same": True,
         "text": "hello",

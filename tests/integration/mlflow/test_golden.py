@@ -31,12 +31,12 @@ def test_what_a_run_named_proves_the_models_that_it_logged(
         api.post("/projects", json={"name": slug}).raise_for_status()
         _run_script(f"{running.url}/mlflow/{slug}", running.tokens["root"])
 
-        def asked(path: str) -> Any:
+        def fetch(path: str) -> Any:
             return api.get(f"/projects/{slug}/{path}").raise_for_status().json()
 
         for name in ("churn", "sum"):
             golden = wait_for(
-                lambda name=name: asked(f"models/{name}/versions/1")["golden"],  # type: ignore[misc]
+                lambda name=name: fetch(f"models/{name}/versions/1")["golden"],  # type: ignore[misc]
                 f"golden predictions of {name}",
                 within_s=_LOOKS_WITHIN_S,
                 every_s=0.5,
@@ -45,13 +45,13 @@ def test_what_a_run_named_proves_the_models_that_it_logged(
             body = {"name": name, "model": name, "version": "1"}
             api.post(f"/projects/{slug}/endpoints", json=body).raise_for_status()
             wait_for(
-                lambda name=name: asked(f"endpoints/{name}")["state"] == "serving",  # type: ignore[misc]
+                lambda name=name: fetch(f"endpoints/{name}")["state"] == "serving",  # type: ignore[misc]
                 f"{name} to be proved",
                 within_s=_STARTS_WITHIN_S,
                 every_s=0.5,
             )
             api.delete(f"/projects/{slug}/endpoints/{name}").raise_for_status()
-        assert asked("models/dice/versions/1")["golden"] is None
+        assert fetch("models/dice/versions/1")["golden"] is None
 
 
 def _run_script(address: str, token: str) -> None:

@@ -38,8 +38,8 @@ def variables(tracking: TrackingPortal) -> dict[str, str]:
     done = tracking.portal.installation.manage("shell", "-c", text)
     assert done.returncode == 0, done.stdout + done.stderr
     line = next(line for line in done.stdout.splitlines() if line.startswith("made "))
-    found: dict[str, str] = json.loads(line.removeprefix("made "))
-    return found
+    environment: dict[str, str] = json.loads(line.removeprefix("made "))
+    return environment
 
 
 def run_in_job(
@@ -88,14 +88,14 @@ def test_the_ranks_of_torchrun_log_to_the_one_run_of_their_job(
     name = f"ranks-{secrets.token_hex(3)}"
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3")
     done = run_in_job(variables, *launcher, str(_IN_RANKS), EXPERIMENT_OF_THE_TEST=name)
-    told = sorted(json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
+    pairs = sorted(json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
     own = variables["MLFLOW_RUN_ID"]
-    assert told == [[own, rank] for rank in range(3)]
+    assert pairs == [[own, rank] for rank in range(3)]
     client = tracking.client("alice")
     experiment = client.get("experiments/get-by-name", experiment_name=name)["experiment"]
-    found = client.post("runs/search", {"experiment_ids": [experiment["experiment_id"]]})["runs"]
-    assert [run["info"]["run_id"] for run in found] == [own]
-    (run,) = found
+    runs = client.post("runs/search", {"experiment_ids": [experiment["experiment_id"]]})["runs"]
+    assert [run["info"]["run_id"] for run in runs] == [own]
+    (run,) = runs
     assert {param["key"]: param["value"] for param in run["data"]["params"]}["lr"] == "0.1"
     for key, steps in (*((f"loss_{rank}", range(5)) for rank in range(3)), ("last", range(3))):
         # Named after the test, for all tests log to the one run, this one again when tried again.
@@ -114,15 +114,15 @@ def test_only_the_jobs_own_token_moves_its_run(
     job = f"Bearer {variables['MLFLOW_TRACKING_TOKEN']}"
     person = f"Bearer {tracking.portal.tokens['alice']}"
 
-    def asked(token: str, experiment: str) -> str:
+    def experiment_of(token: str, experiment: str) -> str:
         headers = {"Authorization": token, "X-Slipway-Experiment": experiment}
-        found = tracking.client("alice", **headers).get("runs/get", run_id=run)
-        return str(found["run"]["info"]["experiment_id"])
+        response = tracking.client("alice", **headers).get("runs/get", run_id=run)
+        return str(response["run"]["info"]["experiment_id"])
 
-    assert asked(person, elsewhere) == before
+    assert experiment_of(person, elsewhere) == before
     for experiment in (foreign, "987654", "x", "9" * 30):
-        assert asked(job, experiment) == before
-    assert asked(job, elsewhere) == elsewhere
+        assert experiment_of(job, experiment) == before
+    assert experiment_of(job, elsewhere) == elsewhere
 
 
 _CREATES_RUNS = """

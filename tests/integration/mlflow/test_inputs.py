@@ -94,10 +94,10 @@ def test_what_a_run_reads_is_its_input_though_mlflow_was_away_when_it_was_read(
     client = MlflowClient(tracking.uri("alice"))
     inputs = client.get_run(run_id).inputs
     assert inputs is not None
-    (said,) = inputs.dataset_inputs
-    assert (said.dataset.name, said.dataset.source_type) == ("digits", "slipway")
+    (dataset_input,) = inputs.dataset_inputs
+    assert (dataset_input.dataset.name, dataset_input.dataset.source_type) == ("digits", "slipway")
     assert pushed.digest is not None
-    assert said.dataset.digest == pushed.digest[:36]
-    assert f"slipway:{project}/digits:1" in said.dataset.source
+    assert dataset_input.dataset.digest == pushed.digest[:36]
+    assert f"slipway:{project}/digits:1" in dataset_input.dataset.source
     (use,) = alice.datasets.uses("digits", 1, project=project)
     assert (use.run, use.job) == (run_id, None)

@@ -68,8 +68,8 @@ def test_an_unmodified_client_keeps_and_loads_there(
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert (found["text"], found["same"], found["versions"]) == ("hello", True, ["1"])
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert (result["text"], result["same"], result["versions"]) == ("hello", True, ["1"])
     assert any(name.endswith("/artifacts/notes/hello.txt") for name in kept_files(bucket))
     assert not list((on_s3.portal.installation.data_dir / "artifacts").glob("**/hello.txt"))
 
@@ -86,8 +86,8 @@ def test_the_portal_lists_reads_and_destroys_them_there(
     way = f"/api/2.0/mlflow-artifacts/artifacts/{place}/deep/weights.bin"
     sent = client.call("PUT", way, content=content)
     assert sent.status_code == 200, sent.text
-    mine = [name for name in kept_files(bucket) if run in name]
-    assert [name.rpartition("/")[2] for name in mine] == ["weights.bin"]
+    names = [name for name in kept_files(bucket) if run in name]
+    assert [name.rpartition("/")[2] for name in names] == ["weights.bin"]
     with on_s3.portal.client("alice") as api:
         at = f"/projects/{project}/runs/{run}/artifacts"
         (folder,) = api.get(at).json()

@@ -44,7 +44,7 @@ def _named(
 
 @pytest.mark.thorough
 def test_frames_arrays_and_what_autologging_names_are_sampled(tracking: TrackingPortal) -> None:
-    kept, said = _named(tracking, _IN_JOBS, to=("elsewhere",))
+    kept, output = _named(tracking, _IN_JOBS, to=("elsewhere",))
     assert sorted(kept) == ["mlflow-eval-late", "mlflow-train", "mlflow-training"]
     people = kept["mlflow-training"]
     assert (people["rows"], people["columns"]) == (40, ["age", "plan", "spent"])
@@ -55,7 +55,7 @@ def test_frames_arrays_and_what_autologging_names_are_sampled(tracking: Tracking
     assert late["inputs"][1] == [3.0, 4.0, 5.0]
     assert late["truth"][19] == 19
     assert kept["mlflow-train"]["columns"] == ["age"]
-    assert "[slipway]" not in said
+    assert "[slipway]" not in output
 
 
 @pytest.mark.slow

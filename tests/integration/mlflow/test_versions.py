@@ -49,15 +49,15 @@ def test_every_kind_of_source_is_served_or_refused_at_once(tracking: TrackingPor
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert {kind: same for kind, (same, _) in found["loaded"].items()} == dict.fromkeys(
-        found["loaded"], True
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert {kind: same for kind, (same, _) in result["loaded"].items()} == dict.fromkeys(
+        result["loaded"], True
     )
-    assert all(has_run for _, has_run in found["loaded"].values()), found["loaded"]
-    assert found["aliased"] == "7"
-    for source, (code, message) in found["refused"].items():
+    assert all(has_run for _, has_run in result["loaded"].values()), result["loaded"]
+    assert result["aliased"] == "7"
+    for source, (code, message) in result["refused"].items():
         assert code in ("INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST"), (source, message)
-    theirs, nobodys = (found["refused"][each] for each in (foreign[0], _MISSING))
+    theirs, nobodys = (result["refused"][each] for each in (foreign[0], _MISSING))
     assert theirs[1].replace(foreign[0], "X") == nobodys[1].replace(_MISSING, "X")
     _is_read_by_the_portal(tracking)
 

@@ -41,8 +41,8 @@ def walk() -> dict[str, object]:
     loaded = {}
     for kind, source in sources.items():
         version = client.create_model_version("sources", source)
-        found = mlflow.pyfunc.load_model(f"models:/sources/{version.version}")
-        same = bool((found.predict(features) == model.predict(features)).all())
+        loaded_model = mlflow.pyfunc.load_model(f"models:/sources/{version.version}")
+        same = bool((loaded_model.predict(features) == model.predict(features)).all())
         loaded[kind] = [same, version.run_id == run_id]
     client.set_registered_model_alias("sources", "champion", "1")
     aliased = client.create_model_version("sources", "models:/sources@champion")

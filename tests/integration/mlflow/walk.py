@@ -45,20 +45,20 @@ def walk() -> dict[str, object]:
 
     double(4)
     mlflow.flush_trace_async_logging()
-    found = client.get_run(run.info.run_id)
-    assert found.inputs is not None
-    assert found.outputs is not None
+    logged = client.get_run(run.info.run_id)
+    assert logged.inputs is not None
+    assert logged.outputs is not None
     return {
         "plain": client.get_run(plain.info.run_id).data.metrics["loss"],
         "experiment": client.get_experiment(plain.info.experiment_id).name,
         "same": bool((loaded.predict(features) == model.predict(features)).all()),
         "text": text,
         "files": sorted(file.path for file in client.list_artifacts(run.info.run_id)),
-        "params": found.data.params.get("max_iter"),
-        "metrics": len(found.data.metrics),
-        "datasets": sorted(one.dataset.name for one in found.inputs.dataset_inputs),
-        "outputs": info.model_id in [one.model_id for one in found.outputs.model_outputs],
-        "searched": [one.info.run_id for one in client.search_runs([run.info.experiment_id])]
+        "params": logged.data.params.get("max_iter"),
+        "metrics": len(logged.data.metrics),
+        "datasets": sorted(dataset.dataset.name for dataset in logged.inputs.dataset_inputs),
+        "outputs": info.model_id in [output.model_id for output in logged.outputs.model_outputs],
+        "searched": [match.info.run_id for match in client.search_runs([run.info.experiment_id])]
         == [run.info.run_id],
         "versions": [v.version for v in client.search_model_versions("name = 'iris'")],
         "traces": len(mlflow.search_traces(return_type="list")),

@@ -31,11 +31,11 @@ def bob(running: RunningPortal) -> Person:
 def home(bob: Person) -> Iterator[None]:
     """Bob goes home and tidies up: what runs takes the room of all others, and he may have few."""
     yield
-    for one in bob.api.get(SERVERS, params={"mine": "true", "limit": 100}).json()["items"]:
-        if one["state"] in ("stopped", "failed"):
-            bob.api.delete(f"{SERVERS}/{one['id']}")
-        elif one["state"] != "stopping" and one["tier"] != "desk":
-            bob.api.post(f"{SERVERS}/{one['id']}/stop")
+    for server in bob.api.get(SERVERS, params={"mine": "true", "limit": 100}).json()["items"]:
+        if server["state"] in ("stopped", "failed"):
+            bob.api.delete(f"{SERVERS}/{server['id']}")
+        elif server["state"] != "stopping" and server["tier"] != "desk":
+            bob.api.post(f"{SERVERS}/{server['id']}/stop")
 
 
 @pytest.fixture
@@ -43,11 +43,11 @@ def page(chromium: Browser, bob: Person) -> Iterator[Page]:
     """A tab of Bob's browser, signed in to the portal by its form."""
     context = chromium.new_context(viewport={"width": 1280, "height": 860})
     context.set_default_timeout(PATIENCE_MS)
-    found = context.new_page()
-    found.goto(f"{bob.portal}/account/login")
-    found.get_by_label("Email").fill("bob@example.org")
-    found.get_by_label("Password").fill(PASSWORD)
-    found.get_by_role("button", name="Sign in").click()
-    found.wait_for_url(f"{bob.portal}/")
-    yield found
+    new_page = context.new_page()
+    new_page.goto(f"{bob.portal}/account/login")
+    new_page.get_by_label("Email").fill("bob@example.org")
+    new_page.get_by_label("Password").fill(PASSWORD)
+    new_page.get_by_role("button", name="Sign in").click()
+    new_page.wait_for_url(f"{bob.portal}/")
+    yield new_page
     context.close()

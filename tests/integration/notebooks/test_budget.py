@@ -31,10 +31,10 @@ def test_a_budget_warns_saves_and_stops_and_the_raise_brings_the_desk_back(
     page.keyboard.type("never_saved_by_hand = True  # ")
 
     with running.client("root") as root:
-        for one in root.get("/budgets").json()["items"]:  # of this test, when it is tried again
-            root.delete(f"/budgets/{one['id']}").raise_for_status()
-        wanted = {"person": "bob@example.org", "limit_nano_usd": 1}
-        made = root.post("/budgets", json=wanted)
+        for earlier in root.get("/budgets").json()["items"]:  # of this test, when it is tried again
+            root.delete(f"/budgets/{earlier['id']}").raise_for_status()
+        limit = {"person": "bob@example.org", "limit_nano_usd": 1}
+        made = root.post("/budgets", json=limit)
         assert made.status_code == 201, made.text
         budget = f"/budgets/{made.json()['id']}"
         try:

@@ -177,8 +177,8 @@ def test_a_start_executes_nothing_of_the_shared_folder(
         bobs.call("GET", path, below="")
     kernels = [_start_kernel(bobs, path) for path in (None, "start.ipynb", "reports/start.ipynb")]
     assert "Planted" not in bobs.call("GET", "kernelspecs").text
-    said = bobs.type("true")
-    assert "ended-42" in said
+    output = bobs.type("true")
+    assert "ended-42" in output
     saved = bobs.call("PUT", "contents/mine.ipynb", json=notebook_of("1"))
     assert saved.is_success, saved.text
     wait_for(lambda: bob.file("mine.ipynb"), "the version of Bob's save")
@@ -267,19 +267,19 @@ def test_a_personal_folder_is_nobody_elses(bob: Person, doras: tuple[OpenDesk, s
     desk, kernel = doras
     server = bob.ready("personal")
     bobs = bob.open(server)
-    mine = bobs.kernel()
+    own_kernel = bobs.kernel()
     place = "import os; print(os.environ['HOME'], os.environ['SLIPWAY_PERSONAL_DIR'])"
-    home, personal = bobs.run(mine, place).split()[-2:]
+    home, personal = bobs.run(own_kernel, place).split()[-2:]
     assert home == personal
     variables = ("IPYTHONDIR", "VIRTUAL_ENV", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR")
-    values = bobs.run(mine, f"print(*[os.environ[one] for one in {variables}], sep='|')")
-    workspace = bobs.run(mine, "print(os.environ['SLIPWAY_PERSISTENT_DIR'])").split()[-1]
+    values = bobs.run(own_kernel, f"print(*[os.environ[one] for one in {variables}], sep='|')")
+    workspace = bobs.run(own_kernel, "print(os.environ['SLIPWAY_PERSISTENT_DIR'])").split()[-1]
     for value in values.strip().split("|"):
         assert not Path(value).is_relative_to(workspace), value
-    bobs.run(mine, "open(os.path.expanduser('~/secret.txt'), 'w').write('of Bob')")
+    bobs.run(own_kernel, "open(os.path.expanduser('~/secret.txt'), 'w').write('of Bob')")
     # Bob sees it in the file browser. What lies beside it is the project's.
     listed = bobs.call("GET", "contents/personal").json()["content"]
-    assert "secret.txt" in {one["name"] for one in listed}
+    assert "secret.txt" in {file["name"] for file in listed}
     assert bobs.call("GET", "contents/personal/secret.txt").json()["content"] == "of Bob"
     # Dora sees a folder of her own there, and reaches Bob's by no path and no link.
     assert "secret.txt" not in desk.call("GET", "contents/personal").text

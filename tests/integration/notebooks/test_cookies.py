@@ -61,12 +61,12 @@ class Visitor:
 def visitors(running: RunningPortal, bob: Person, chromium: Browser) -> Iterator[list[Visitor]]:
     """Alice and Bob."""
     alice = Person(running, "alice", PASSWORD)
-    found = [
+    people = [
         Visitor(chromium, alice, "alice@example.org"),
         Visitor(chromium, bob, "bob@example.org"),
     ]
-    yield found
-    for visitor in found:
+    yield people
+    for visitor in people:
         visitor.context.close()
 
 
@@ -90,17 +90,17 @@ def test_each_server_is_sent_its_own_cookies_alone(visitors: list[Visitor]) -> N
         assert visitor.open(urls[1 - own]) == 403, "a colleague's server"
     for own, visitor in enumerate(visitors):
         cookies = visitor.cookies()
-        portal = {one["name"] for one in cookies if one["domain"] == "localhost"}
-        notebooks = [one for one in cookies if one["domain"] != "localhost"]
+        portal = {cookie["name"] for cookie in cookies if cookie["domain"] == "localhost"}
+        notebooks = [cookie for cookie in cookies if cookie["domain"] != "localhost"]
         assert portal == {"slipway_session", "slipway_csrf", "slipway-theme"}
-        assert {one["domain"] for one in notebooks} == {"127.0.0.2"}
-        assert all(one["sameSite"] == "Lax" for one in cookies), cookies
-        readable = {one["name"] for one in cookies if not one["httpOnly"]}
+        assert {cookie["domain"] for cookie in notebooks} == {"127.0.0.2"}
+        assert all(cookie["sameSite"] == "Lax" for cookie in cookies), cookies
+        readable = {cookie["name"] for cookie in cookies if not cookie["httpOnly"]}
         assert readable <= {"_xsrf", "slipway-theme"}
         paths = {urlsplit(base).path for base in bases}
-        assert {one["path"] for one in notebooks} <= {"/hub/", *paths}, notebooks
+        assert {cookie["path"] for cookie in notebooks} <= {"/hub/", *paths}, notebooks
         path = urlsplit(bases[own]).path
-        assert _name_of(path) in {one["name"] for one in notebooks if one["path"] == path}
+        assert _name_of(path) in {cookie["name"] for cookie in notebooks if cookie["path"] == path}
         for base in bases:
             server_path = urlsplit(base).path
             sent = visitor.names_sent_to(base)

@@ -38,11 +38,11 @@ def test_a_door_that_stays_shut_says_what_does_not_answer(
     with frozen(running, part):
         server = bob.launch("shut", tier="desk")
 
-        def told() -> Any:
-            found = bob.look(server)
-            return found if found and _WORDS[part] in found["explanation"] else None
+        def explained_server() -> Any:
+            details = bob.look(server)
+            return details if details and _WORDS[part] in details["explanation"] else None
 
-        opening = wait_for(told, f"word of the {part}", within_s=90, every_s=0.5)
+        opening = wait_for(explained_server, f"word of the {part}", within_s=90, every_s=0.5)
         assert opening is not None
         assert opening["state"] == "opening"
         assert "logs/slipway.log" in opening["next_step"]

@@ -50,8 +50,8 @@ def lab(page: Page, bob: Person) -> Iterator[Page]:
 
 def _tokens(bob: Person) -> list[dict[str, Any]]:
     # Not when each was last used: these questions are noted there, once a minute.
-    found = bob.api.get("/tokens").json()["items"]
-    return [token | {"last_used_at": None} for token in found]
+    tokens = bob.api.get("/tokens").json()["items"]
+    return [token | {"last_used_at": None} for token in tokens]
 
 
 def test_a_hostile_page_can_do_nothing_in_the_portal(lab: Page, bob: Person) -> None:

@@ -87,8 +87,8 @@ def test_a_head_that_comes_byte_by_byte_is_cut(
 def test_a_server_answers_to_notebooks_and_the_hub(running: RunningPortal, bob: Person) -> None:
     server = bob.ready("hosts", tier="desk")
     desk = bob.open(server)
-    told = desk.run(desk.kernel(), "import os; print(os.environ['JUPYTERHUB_SERVICE_URL'])")
-    url = urlsplit(told.strip())
+    output = desk.run(desk.kernel(), "import os; print(os.environ['JUPYTERHUB_SERVICE_URL'])")
+    url = urlsplit(output.strip())
     address = (str(url.hostname), int(url.port or 0))
     own = f"127.0.0.2:{running.installation.notebooks_port}"
     for host in (own, url.netloc):

@@ -40,7 +40,7 @@ def launch(page: Page, bob: Person) -> tuple[str, Page]:
     lab.locator(".jp-LauncherCard").first.wait_for()
     expect(page).to_have_url(f"{bob.portal}/p/vision/notebooks")
     servers = bob.api.get(SERVERS, params={"mine": "true"}).json()["items"]
-    return next(str(one["id"]) for one in servers if one["name"] == name), lab
+    return next(str(server["id"]) for server in servers if server["name"] == name), lab
 
 
 def look_around(lab: Page, page_of_server: str) -> None:
@@ -110,8 +110,8 @@ def test_the_whole_way(page: Page, bob: Person) -> None:
     page.keyboard.press("Control+s")
 
     def saved() -> Any:
-        found = bob.file(path)
-        return found if found and found["latest"]["number"] == 2 else None
+        notebook = bob.file(path)
+        return notebook if notebook and notebook["latest"]["number"] == 2 else None
 
     file: Any = wait_for(saved, "the version of the save", within_s=60)
     assert file["latest"]["outputs_digest"]

@@ -52,13 +52,13 @@ class Worker:
         try:
             if self._channel is None:
                 self._channel = self._open.enter_context(self.desk.connect(self.kernel))
-            said = run_cell(self._channel, _COUNT, within_s=_BACK_WITHIN_S).strip()
+            output = run_cell(self._channel, _COUNT, within_s=_BACK_WITHIN_S).strip()
         except (OSError, TimeoutError, WebSocketException):
             self._channel = None
             self._open.close()
             return False
-        went_on = said.isdigit() and int(said) > self.count
-        self.count = int(said) if went_on else self.count
+        went_on = output.isdigit() and int(output) > self.count
+        self.count = int(output) if went_on else self.count
         return went_on
 
     def saves(self, words: str) -> str:
@@ -84,23 +84,23 @@ class Worker:
 def five(running: RunningPortal) -> Iterator[list[Worker]]:
     """Five people at work."""
     with ExitStack() as leaving:
-        found = []
+        workers = []
         for name in COLLEAGUES:
-            found.append(Worker(Person(running, name, PASSWORD)))
-            leaving.callback(found[-1].stop)
-        for worker in found:
+            workers.append(Worker(Person(running, name, PASSWORD)))
+            leaving.callback(workers[-1].stop)
+        for worker in workers:
             assert worker.counts_on(reconnects=True)
-        yield found
+        yield workers
 
 
 def pid_of(running: RunningPortal, part: str) -> int:
     """Return the process of a part of Slipway; 0 while it is being started again."""
-    found = [
+    pids = [
         pid
         for pid in children_of(running.program.pid)
         if _PARTS[part] in command_of(pid) and "cleanup" not in command_of(pid)
     ]
-    return found[0] if found else 0
+    return pids[0] if pids else 0
 
 
 @pytest.mark.parametrize("part", thorough_after(0, ["proxy", "portal", "hub", "redis", "agent"]))

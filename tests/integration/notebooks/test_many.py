@@ -37,22 +37,22 @@ def _launch(client: httpx.Client, number: int) -> Any:
 
 
 def _standing(client: httpx.Client) -> list[Any]:
-    found = client.get(SERVERS, params={"mine": "true", "limit": 100}).json()["items"]
-    crowd = [one for one in found if one["name"].startswith("crowd-")]
-    return [one for one in crowd if one["state"] not in ("stopping", *_OVER)]
+    servers = client.get(SERVERS, params={"mine": "true", "limit": 100}).json()["items"]
+    crowd = [server for server in servers if server["name"].startswith("crowd-")]
+    return [server for server in crowd if server["state"] not in ("stopping", *_OVER)]
 
 
 def _all_gone(clients: list[httpx.Client]) -> bool:
     """Ask all that stand to stop; whether none holds room any more that others wait for."""
     gone = True
     for client in clients:
-        for one in _standing(client):
+        for server in _standing(client):
             # Who becomes ready at that moment says 409 or 503, and is asked again.
-            client.post(f"{SERVERS}/{one['id']}/stop")
+            client.post(f"{SERVERS}/{server['id']}/stop")
             gone = False
-        found = client.get(SERVERS, params={"mine": "true", "limit": 100}).json()["items"]
-        crowd = [one for one in found if one["name"].startswith("crowd-")]
-        gone = gone and all(one["state"] in _OVER for one in crowd)
+        servers = client.get(SERVERS, params={"mine": "true", "limit": 100}).json()["items"]
+        crowd = [server for server in servers if server["name"].startswith("crowd-")]
+        gone = gone and all(server["state"] in _OVER for server in crowd)
     return gone
 
 
@@ -60,33 +60,38 @@ def _all_gone(clients: list[httpx.Client]) -> bool:
 def clients(running: RunningPortal) -> Iterator[list[httpx.Client]]:
     """Five people, who stop what they launched."""
     with ExitStack() as leaving:
-        found = [leaving.enter_context(running.client(name)) for name in COLLEAGUES]
-        yield found
-        wait_for(lambda: _all_gone(found), "the end of the crowd", within_s=120, every_s=0.5)
+        api_clients = [leaving.enter_context(running.client(name)) for name in COLLEAGUES]
+        yield api_clients
+        wait_for(lambda: _all_gone(api_clients), "the end of the crowd", within_s=120, every_s=0.5)
 
 
 @pytest.mark.thorough
 def test_fifty_launches_at_once_all_run_or_wait_with_a_reason(clients: list[httpx.Client]) -> None:
-    asked = [(client, number) for number in range(_EACH) for client in clients]
-    with ThreadPoolExecutor(len(asked)) as pool:
-        made = list(pool.map(lambda one: _launch(*one), asked))
-    assert len({one["id"] for one in made}) == 50
+    launches = [(client, number) for number in range(_EACH) for client in clients]
+    with ThreadPoolExecutor(len(launches)) as pool:
+        made = list(pool.map(lambda launch: _launch(*launch), launches))
+    assert len({server["id"] for server in made}) == 50
 
     def one_is_ready() -> bool:
-        return any(one["state"] == "ready" for client in clients for one in _standing(client))
+        return any(server["state"] == "ready" for client in clients for server in _standing(client))
 
     # The whole machine has room for one of them at a time.
     wait_for(one_is_ready, "the first of the crowd", within_s=120, every_s=0.5)
-    standing = [one for client in clients for one in _standing(client)]
-    waiting = [one for one in standing if one["state"] == "starting"]
-    assert len(waiting) == 49, [one["state"] for one in standing]
-    assert all(one["explanation"].startswith("Waiting") for one in waiting), waiting[0]
-    ready = next(one for one in standing if one["state"] == "ready")
-    owner = next(c for c in clients if any(one["id"] == ready["id"] for one in _standing(c)))
+    standing = [server for client in clients for server in _standing(client)]
+    waiting = [server for server in standing if server["state"] == "starting"]
+    assert len(waiting) == 49, [server["state"] for server in standing]
+    assert all(server["explanation"].startswith("Waiting") for server in waiting), waiting[0]
+    ready = next(server for server in standing if server["state"] == "ready")
+    owner = next(c for c in clients if any(server["id"] == ready["id"] for server in _standing(c)))
     owner.post(f"{SERVERS}/{ready['id']}/stop").raise_for_status()
 
     def another_is_ready() -> bool:
-        now = [one for client in clients for one in _standing(client) if one["state"] == "ready"]
-        return any(one["id"] != ready["id"] for one in now)
+        now = [
+            server
+            for client in clients
+            for server in _standing(client)
+            if server["state"] == "ready"
+        ]
+        return any(server["id"] != ready["id"] for server in now)
 
     wait_for(another_is_ready, "the next of the crowd", within_s=120, every_s=0.5)

@@ -58,7 +58,9 @@ def test_a_run_as_job_goes_on_without_the_browser(chromium: Browser, bob: Person
         page.get_by_role("link", name="Run as job").click()
         page.get_by_role("textbox", name="Parameters").fill("rate=3")
         at_work = f"{bob.portal}/p/vision/notebooks/files/{file}/run"
-        with page.expect_response(lambda one: one.url == at_work and one.request.method == "POST"):
+        with page.expect_response(
+            lambda response: response.url == at_work and response.request.method == "POST"
+        ):
             page.get_by_role("button", name="Run as job").click(no_wait_after=True)
     finally:
         page.context.close()
@@ -68,8 +70,8 @@ def test_a_run_as_job_goes_on_without_the_browser(chromium: Browser, bob: Person
     where = f"/projects/vision/notebook-runs/{run['workload']}"
 
     def ended() -> Any:
-        found = bob.api.get(where).json()
-        return found if found["state"] in ("succeeded", "failed", "stopped", "lost") else None
+        job = bob.api.get(where).json()
+        return job if job["state"] in ("succeeded", "failed", "stopped", "lost") else None
 
     try:
         done: Any = wait_for(ended, "the end of the job", within_s=180, every_s=0.5)

@@ -126,8 +126,10 @@ def test_nobody_else_gets_in_and_no_cookie_of_the_portal_does(
 ) -> None:
     server = bob.ready("private")
     desk = bob.open(server)
-    of_notebooks = {one.name for one in bob.browser.cookies.jar if one.domain == "127.0.0.2"}
-    of_portal = {one.name for one in bob.browser.cookies.jar if "localhost" in one.domain}
+    of_notebooks = {
+        cookie.name for cookie in bob.browser.cookies.jar if cookie.domain == "127.0.0.2"
+    }
+    of_portal = {cookie.name for cookie in bob.browser.cookies.jar if "localhost" in cookie.domain}
     assert of_portal, "the portal has cookies of its own"
     assert not of_notebooks & of_portal
     alice = Person(running, "alice", PASSWORD)
@@ -179,7 +181,7 @@ def test_a_server_that_dies_says_why_and_starts_with_one_click(bob: Person) -> N
 def test_a_schedule_is_changed_from_the_command_line(running: RunningPortal, bob: Person) -> None:
     server = bob.ready("timed", tier="desk", daily_stop="23:58")
 
-    def told(*arguments: str) -> Any:
+    def run_command(*arguments: str) -> Any:
         done = subprocess.run(
             [sys.executable, "-m", "slipway", *arguments, "--project", "vision", "--json"],
             env=clean_environment()
@@ -197,10 +199,10 @@ def test_a_schedule_is_changed_from_the_command_line(running: RunningPortal, bob
         return json.loads(done.stdout)
 
     times = ("--daily-start", "00:01", "--days", "sat,sun", "--idle", "25")
-    changed = told("notebook", "edit", server, *times)
+    changed = run_command("notebook", "edit", server, *times)
     assert (changed["daily_start"], changed["daily_stop"]) == ("00:01", "23:58")
     assert (changed["days"], changed["idle_minutes"]) == (["sat", "sun"], 25)
-    cleared = told("notebook", "edit", server, "--unscheduled")
+    cleared = run_command("notebook", "edit", server, "--unscheduled")
     assert (cleared["daily_start"], cleared["daily_stop"], cleared["state"]) == (
         None,
         None,

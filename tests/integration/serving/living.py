@@ -99,8 +99,8 @@ class Endpoints:
         It takes rows of `width` numbers.
         """
         folder = f"workspaces/{self.project}/models/{uuid.uuid4().hex}"
-        facts = {"factor": factor, "refuses_above": refuses_above}
-        root = self.write(folder, facts, requirements, width)
+        settings = {"factor": factor, "refuses_above": refuses_above}
+        root = self.write(folder, settings, requirements, width)
         (root / "weights.bin").write_bytes(b"\1" * size_bytes)
         version = self.call(
             "POST", "models/double/versions", {"source": f"mlflow-artifacts:/{folder}"}
@@ -110,14 +110,14 @@ class Endpoints:
         return int(version)
 
     def write(
-        self, folder: str, facts: dict[str, Any], requirements: str = "", width: int = 2
+        self, folder: str, settings: dict[str, Any], requirements: str = "", width: int = 2
     ) -> Path:
         """Write the files of a model where MLflow keeps them; returns the folder."""
         name = uuid.uuid4().hex
         root = self.running.installation.data_dir / "artifacts" / folder
         files = {
             "MLmodel": _MLMODEL.format(name=name, width=width),
-            "facts.json": json.dumps(facts),
+            "facts.json": json.dumps(settings),
             f"code/multiplies_{name}.py": _CODE,
             "requirements.txt": requirements,
         }

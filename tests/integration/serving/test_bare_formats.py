@@ -57,15 +57,15 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
     """A Slipway with a node and a gateway."""
     with running_endpoints(
         tmp_path_factory.mktemp("formats"), SLIPWAY_EMBEDDED_TRACKING="true"
-    ) as found:
-        headers = {"Authorization": f"Bearer {found.running.tokens[found.owner]}"}
-        listed = f"{artifacts_of(found)}?path="
+    ) as lab:
+        headers = {"Authorization": f"Bearer {lab.running.tokens[lab.owner]}"}
+        listed = f"{artifacts_of(lab)}?path="
         wait_for(
-            lambda: found.gateway.get(listed, headers=headers).is_success,
+            lambda: lab.gateway.get(listed, headers=headers).is_success,
             "answer of the store of artifacts",
             within_s=STARTS_WITHIN_S,
         )
-        yield found
+        yield lab
 
 
 @pytest.fixture
@@ -87,8 +87,8 @@ def artifacts_of(endpoints: Endpoints) -> str:
 def client(endpoints: Endpoints) -> Iterator[slipway.Client]:
     """A client of who owns the project."""
     token = endpoints.running.tokens[endpoints.owner]
-    with slipway.Client(endpoints.running.url, token) as found:
-        yield found
+    with slipway.Client(endpoints.running.url, token) as new_client:
+        yield new_client
 
 
 def answers(endpoints: Endpoints, name: str, model: str) -> Any:
@@ -98,11 +98,11 @@ def answers(endpoints: Endpoints, name: str, model: str) -> Any:
     body = {"inputs": [[1, 2, 3, 4], [0, 0, 0, 1]]}
     headers = {"Authorization": f"Bearer {endpoints.keys[name]}"}
 
-    def asked() -> Any:
+    def prediction() -> Any:
         answer = endpoints.gateway.post(f"/v1/{name}/invocations", json=body, headers=headers)
         return answer.json() if answer.status_code == 200 else None
 
-    return wait_for(asked, f"answer of {name}", within_s=30)
+    return wait_for(prediction, f"answer of {name}", within_s=30)
 
 
 @pytest.mark.usefixtures("room")
@@ -136,9 +136,9 @@ def test_a_file_of_torch_is_registered_and_answers(
     batching = client.models.version(kind, 1, project=project).batching
     assert (batching.mode, batching.verdict) == ("rows", "proved"), batching
     key = endpoints.keys[name]
-    asked = slipway.Endpoint(name, project=project, key=key, client=client)
+    endpoint = slipway.Endpoint(name, project=project, key=key, client=client)
     with pytest.raises(slipway.errors.InvalidInput, match=r"\[-1, 4\] was expected"):
-        asked.predict([[1, 2, 3]])
+        endpoint.predict([[1, 2, 3]])
 
 
 @pytest.mark.thorough

@@ -34,10 +34,10 @@ RULES = {"max_error_percent": None, "max_p99_ms": None, "max_latency_factor": No
 def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
     """A Slipway with a node, a gateway and MLflow's server."""
     folder = tmp_path_factory.mktemp("drifting")
-    with running_endpoints(folder, SLIPWAY_EMBEDDED_TRACKING="true") as found:
-        log = found.running.log
+    with running_endpoints(folder, SLIPWAY_EMBEDDED_TRACKING="true") as lab:
+        log = lab.running.log
         wait_for(lambda: "tracking ready" in log(), "MLflow's server", within_s=STARTS_WITHIN_S)
-        yield found
+        yield lab
 
 
 def _register(endpoints: Endpoints, factor: float) -> int:
@@ -109,7 +109,7 @@ def test_a_canary_whose_predictions_drift_is_taken_back_by_itself(endpoints: End
 
 def _stands_as_before(endpoints: Endpoints, name: str) -> None:
     shown = endpoints.show(name)
-    revisions = {one["number"]: one for one in shown["revisions"]}
+    revisions = {revision["number"]: revision for revision in shown["revisions"]}
     assert (shown["state"], shown["rollout"]) == ("serving", None)
     assert (revisions[1]["state"], revisions[1]["weight"]) == ("serving", 100)
     assert (revisions[2]["state"], revisions[2]["weight"]) == ("failed", 0)

@@ -24,8 +24,8 @@ CANARY = {"kind": "canary", "percents": [50], "bake_s": 1}
 @pytest.fixture(scope="module")
 def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
     """A Slipway with a node and a gateway."""
-    with running_endpoints(tmp_path_factory.mktemp("life")) as found:
-        yield found
+    with running_endpoints(tmp_path_factory.mktemp("life")) as lab:
+        yield lab
 
 
 @pytest.fixture(scope="module")
@@ -97,31 +97,35 @@ def test_promotes_and_rollbacks_under_load_fail_no_request(
 
 def _revision_of(endpoints: Endpoints, name: str, version: int) -> int:
     revisions = endpoints.show(name)["revisions"]
-    return next(int(one["number"]) for one in revisions if one["version"] == str(version))
+    return next(
+        int(revision["number"]) for revision in revisions if revision["version"] == str(version)
+    )
 
 
 @pytest.mark.thorough
 def test_a_replica_that_is_killed_is_replaced(endpoints: Endpoints, doubling: str) -> None:
-    before = {one["id"] for one in endpoints.call("GET", f"endpoints/{doubling}/replicas")}
+    before = {replica["id"] for replica in endpoints.call("GET", f"endpoints/{doubling}/replicas")}
     # The model of these tests ends its own process at this input, as the kernel ends a process.
     answer = endpoints.ask(doubling, -666.0)
     assert (answer.status_code, answer.json()["code"]) == (502, "replica_lost")
     endpoints.until(doubling, 2, within_s=STARTS_WITHIN_S)
     replicas = endpoints.call("GET", f"endpoints/{doubling}/replicas")
-    killed = [one for one in replicas if one["id"] in before and one["state"] == "failed"]
+    killed = [
+        replica for replica in replicas if replica["id"] in before and replica["state"] == "failed"
+    ]
     assert killed
     assert killed[0]["reason"]
-    assert any(one["id"] not in before and one["state"] == "ready" for one in replicas)
+    assert any(replica["id"] not in before and replica["state"] == "ready" for replica in replicas)
 
 
 def _portal_pids(endpoints: Endpoints) -> list[int]:
     """Return the processes of the portal and of control, with what they have started."""
-    found = []
+    pids = []
     for child in children_of(endpoints.running.program.pid):
         if any(mark in command_of(child) for mark in ("manage.py portal", "workers.control")):
-            found += [child, *children_of(child)]
-    assert len(found) >= 2
-    return found
+            pids += [child, *children_of(child)]
+    assert len(pids) >= 2
+    return pids
 
 
 def test_predictions_are_answered_while_the_portal_is_frozen_and_after_it_was_killed(
@@ -175,7 +179,7 @@ def test_predictions_are_answered_while_the_database_is_away(
     endpoints: Endpoints, doubling: str
 ) -> None:
     """Also by a gateway that starts meanwhile, from the configuration on its disk."""
-    before = {one["id"] for one in endpoints.call("GET", f"endpoints/{doubling}/replicas")}
+    before = {replica["id"] for replica in endpoints.call("GET", f"endpoints/{doubling}/replicas")}
     [gateway] = [
         pid
         for pid in children_of(endpoints.running.program.pid)
@@ -196,7 +200,7 @@ def test_predictions_are_answered_while_the_database_is_away(
     wait_for(lambda: _shows(endpoints, doubling), "answer of the portal", within_s=30)
     assert endpoints.show(doubling)["state"] == "serving"
     replicas = endpoints.call("GET", f"endpoints/{doubling}/replicas")
-    assert {one["id"] for one in replicas} == before
+    assert {replica["id"] for replica in replicas} == before
 
 
 def _predicts(endpoints: Endpoints, name: str) -> bool:

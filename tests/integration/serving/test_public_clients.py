@@ -46,24 +46,24 @@ print("understood")
 @pytest.fixture(scope="module")
 def served() -> Iterator[Plane]:
     """A gateway that serves the endpoint `digits`."""
-    with plane() as found:
-        replica = found.replica()
-        found.start_gateway()
-        found.serve(replica)
-        yield found
+    with plane() as dataplane:
+        replica = dataplane.replica()
+        dataplane.start_gateway()
+        dataplane.serve(replica)
+        yield dataplane
 
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the client and all that it needs."""
     folder = tmp_path_factory.mktemp("triton")
-    wanted = folder / "wanted.txt"
-    wanted.write_text("tritonclient[http]\nnumpy\n")
+    requirements = folder / "wanted.txt"
+    requirements.write_text("tritonclient[http]\nnumpy\n")
     packages = folder / "packages"
     by_uv: list[str | Path]
-    by_uv = [sys.executable, ROOT / "scripts" / "uv_install.py", wanted, "--target", packages]
+    by_uv = [sys.executable, ROOT / "scripts" / "uv_install.py", requirements, "--target", packages]
     if subprocess.run(by_uv, check=False).returncode != 0:
-        by_pip = ("-m", "pip", "install", "-q", "--target", packages, "-r", wanted)
+        by_pip = ("-m", "pip", "install", "-q", "--target", packages, "-r", requirements)
         subprocess.run([sys.executable, *by_pip], check=True)
     return packages
 

@@ -124,19 +124,19 @@ def _told(folder: Path, script: str) -> dict[str, int]:
             done = made.manage(*arguments)
             assert done.returncode == 0, done.stdout + done.stderr
     line = next(line for line in done.stdout.splitlines() if line.startswith("told "))
-    told: dict[str, int] = json.loads(line.removeprefix("told "))
-    return told
+    counts: dict[str, int] = json.loads(line.removeprefix("told "))
+    return counts
 
 
 @pytest.mark.thorough
 def test_meters_killed_fifty_times_under_load_are_not_a_nano_dollar_off(tmp_path: Path) -> None:
-    told = _told(tmp_path, _WORLD + _KILL_METERS)
-    assert told["killed"] == 50
-    assert told["off"] == 0
-    assert told["leases"] == told["settled"] == 200
-    assert told["lines"] > 1000
+    counts = _told(tmp_path, _WORLD + _KILL_METERS)
+    assert counts["killed"] == 50
+    assert counts["off"] == 0
+    assert counts["leases"] == counts["settled"] == 200
+    assert counts["lines"] > 1000
 
 
 def test_of_forty_processes_that_start_at_once_exactly_three_are_admitted(tmp_path: Path) -> None:
-    told = _told(tmp_path, _WORLD + _RACE)
-    assert told == {"admitted": 3, "refused": 37, "workloads": 3}
+    counts = _told(tmp_path, _WORLD + _RACE)
+    assert counts == {"admitted": 3, "refused": 37, "workloads": 3}

@@ -85,8 +85,8 @@ def jobs(live: Live, cable: Cable, shared: Path, tmp_path: Path) -> Iterator[Job
 
 def story_of(shared: Path, job: str, rank: int = 0) -> list[tuple[int, int]]:
     """What a rank wrote down: attempt and step."""
-    found = list(shared.glob(f"*/{job}/story-{rank}"))
-    lines = found[0].read_text().splitlines() if found else []
+    paths = list(shared.glob(f"*/{job}/story-{rank}"))
+    lines = paths[0].read_text().splitlines() if paths else []
     assert not [line for line in lines if line.startswith("twice")], lines
     return [(int(attempt), int(step)) for attempt, step in (line.split() for line in lines)]
 
@@ -106,8 +106,8 @@ def check(jobs: Jobs, job: str, shared: Path) -> None:
 
 def events_of(jobs: Jobs, job: str) -> str:
     """The story of a job as its page tells it."""
-    told = jobs.api.get(f"/projects/vision/jobs/{job}/events").json()["items"]
-    return "\n".join(event["message"] for event in told)
+    events = jobs.api.get(f"/projects/vision/jobs/{job}/events").json()["items"]
+    return "\n".join(event["message"] for event in events)
 
 
 def test_a_node_that_is_cut_off_is_noticed_within_a_minute(

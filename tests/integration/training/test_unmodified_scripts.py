@@ -98,10 +98,10 @@ accelerator.end_training()
 @pytest.fixture(scope="module")
 def place() -> Iterator[Site]:
     """A node whose tasks find torch, Lightning and accelerate."""
-    found = Site()
-    yield found
-    found.close()
-    assert not found.portal.state.breaches
+    site = Site()
+    yield site
+    site.close()
+    assert not site.portal.state.breaches
 
 
 # Ranks that import torch themselves differ from warm ones in how they start alone.

@@ -25,9 +25,9 @@ class Browser:
     def send(self, path: str, *, form: str | None = None, **fields: str) -> HttpResponse:
         """Open the page `form` (or `path`), fill in its form and send it to `path`."""
         page = self.get(form or path).content.decode()
-        found = _CSRF.search(page)
-        assert found, f"{form or path} shows no form"
-        answer: Any = self.client.post(path, {"csrfmiddlewaretoken": found[1], **fields})
+        match = _CSRF.search(page)
+        assert match, f"{form or path} shows no form"
+        answer: Any = self.client.post(path, {"csrfmiddlewaretoken": match[1], **fields})
         return cast("HttpResponse", answer)
 
     def sign_in(self, email: str, password: str = PASSWORD, **fields: str) -> HttpResponse:

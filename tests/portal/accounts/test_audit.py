@@ -96,21 +96,21 @@ def test_the_log_is_filtered_by_who_what_which_and_when(people: Personas) -> Non
         alice.patch("projects/vision", {"description": "2"})
     between = (start + timedelta(hours=1)).isoformat().replace("+", "%2B")
 
-    def found(query: str) -> list[dict[str, Any]]:
+    def entries(query: str) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = json_of(root.get(f"audit?{query}"))["items"]
         return items
 
-    assert len(found(f"verb=project.change&since={between}")) == 1
-    assert found(f"verb=project.change&since={between}")[0]["after"] == {"description": "2"}
-    assert len(found(f"verb=project.change&until={between}")) == 1
-    assert len(found(f"actor={people.alice.pk}&verb=project.")) == 2
-    assert len(found("actor=alice@example.org&verb=project.change")) == 2
-    assert len(found(f"target_id={people.vision.pk}")) == 3
-    assert found("actor=charlie@example.org&verb=project.change") == []
+    assert len(entries(f"verb=project.change&since={between}")) == 1
+    assert entries(f"verb=project.change&since={between}")[0]["after"] == {"description": "2"}
+    assert len(entries(f"verb=project.change&until={between}")) == 1
+    assert len(entries(f"actor={people.alice.pk}&verb=project.")) == 2
+    assert len(entries("actor=alice@example.org&verb=project.change")) == 2
+    assert len(entries(f"target_id={people.vision.pk}")) == 3
+    assert entries("actor=charlie@example.org&verb=project.change") == []
     # Offsets and years beyond what a database knows are moments, too.
-    assert found("verb=project.change&until=1255-06-04T06:22:32%2B19:09") == []
-    assert found("verb=project.change&until=0001-01-01T00:00:00%2B19:09") == []
-    assert len(found("verb=project.change&since=1255-06-04T06:22:32-19:09")) == 2
+    assert entries("verb=project.change&until=1255-06-04T06:22:32%2B19:09") == []
+    assert entries("verb=project.change&until=0001-01-01T00:00:00%2B19:09") == []
+    assert len(entries("verb=project.change&since=1255-06-04T06:22:32-19:09")) == 2
 
 
 def _exported(api: Api, query: str = "") -> str:

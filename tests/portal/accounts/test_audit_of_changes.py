@@ -170,13 +170,13 @@ def _audit_out_of_order() -> Iterator[None]:
 
 def _state() -> dict[str, list[tuple[Any, ...]]]:
     """Return every row of every table that holds what people change."""
-    found = {}
+    rows = {}
     with connection.cursor() as cursor:
         for table in sorted(connection.introspection.table_names(cursor)):
             if not _NOT_CHANGES.search(table):
                 cursor.execute(f'SELECT * FROM "{table}"')  # noqa: S608  (our own tables)
-                found[table] = sorted(map(str, cursor.fetchall()))
-    return found  # type: ignore[return-value]
+                rows[table] = sorted(map(str, cursor.fetchall()))
+    return rows  # type: ignore[return-value]
 
 
 # In the order of their addresses, so that those left out have neighbours that are tried.

@@ -138,13 +138,13 @@ def test_suspending_the_last_owner_needs_an_heir(people: Personas) -> None:
 
 
 def _owners(portal: RunningPortal, slug: str) -> list[str]:
-    found = []
+    names = []
     for name in ("alice", "bob"):
         with portal.client(name) as client:
             answer = client.get(f"/projects/{slug}")
             if answer.status_code == 200 and answer.json()["role"] == "owner":
-                found.append(name)
-    return found
+                names.append(name)
+    return names
 
 
 def _user_id(portal: RunningPortal, name: str) -> str:

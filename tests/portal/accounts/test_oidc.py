@@ -32,8 +32,8 @@ class Service:
 
     def __init__(self) -> None:
         self.client = Client()
-        found = self._json(self.client.get("/o/.well-known/openid-configuration"))
-        self.places: dict[str, Any] = found
+        configuration = self._json(self.client.get("/o/.well-known/openid-configuration"))
+        self.places: dict[str, Any] = configuration
         Application.objects.create(
             client_id="notebooks",
             client_secret=SECRET,
@@ -55,7 +55,7 @@ class Service:
 
     def ask(self, **changes: str) -> str:
         """The address a person is sent to."""
-        asked = {
+        parameters = {
             "response_type": "code",
             "client_id": "notebooks",
             "redirect_uri": REDIRECT,
@@ -65,7 +65,7 @@ class Service:
             "code_challenge": CHALLENGE,
             "code_challenge_method": "S256",
         }
-        kept = {name: value for name, value in (asked | changes).items() if value}
+        kept = {name: value for name, value in (parameters | changes).items() if value}
         return f"{self.path('authorization_endpoint')}?{urlencode(kept)}"
 
     def token(self, **fields: str) -> HttpResponse:
@@ -108,9 +108,9 @@ def _signed_in(email: str) -> Browser:
 def _code(answer: HttpResponse) -> str:
     assert answer.status_code == 302, answer.content
     assert answer.headers["Location"].startswith(f"{REDIRECT}?")
-    said = parse_qs(urlsplit(answer.headers["Location"]).query)
-    assert said["state"] == ["from-the-service"]
-    return said["code"][0]
+    query = parse_qs(urlsplit(answer.headers["Location"]).query)
+    assert query["state"] == ["from-the-service"]
+    return query["code"][0]
 
 
 def _tokens(service: Service, email: str) -> dict[str, str]:
@@ -139,9 +139,9 @@ def test_a_signed_in_person_reaches_a_service_without_being_asked(
 
 def test_a_stranger_signs_in_first_and_comes_back(people: Personas, service: Service) -> None:
     browser = Browser()
-    asked = browser.get(service.ask())
-    assert asked.status_code == 302
-    login = urlsplit(asked.headers["Location"])
+    response = browser.get(service.ask())
+    assert response.status_code == 302
+    login = urlsplit(response.headers["Location"])
     assert login.path == "/account/login"
     back = parse_qs(login.query)["next"][0]
     came = browser.sign_in(people.bob.email, next=back)
@@ -173,13 +173,13 @@ def test_a_challenge_by_another_method_than_s256_gets_no_code(
 ) -> None:
     client = Client()
     client.force_login(people.alice, backend=settings.AUTHENTICATION_BACKENDS[0])
-    asked = service.ask(code_challenge=VERIFIER, code_challenge_method=method)
-    answer: Any = client.get(asked)
+    address = service.ask(code_challenge=VERIFIER, code_challenge_method=method)
+    answer: Any = client.get(address)
     assert "code=" not in answer.headers.get("Location", "")
     Application.objects.update(skip_authorization=False)
     # The person consents by a form, whose fields are those of the address.
-    consent = {name: value[0] for name, value in parse_qs(urlsplit(asked).query).items()}
-    answer = client.post(asked, {**consent, "allow": "true"})
+    consent = {name: value[0] for name, value in parse_qs(urlsplit(address).query).items()}
+    answer = client.post(address, {**consent, "allow": "true"})
     assert "code=" not in answer.headers.get("Location", "")
     assert not Grant.objects.exists()
 

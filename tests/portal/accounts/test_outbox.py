@@ -65,15 +65,15 @@ def test_a_claim_that_was_never_finished_runs_out() -> None:
 def test_while_the_server_is_down_attempts_grow_rarer(settings: Any) -> None:
     settings.EMAIL_BACKEND = f"{__name__}.DownBackend"
     (row,) = _queue()
-    moment = datetime(2027, 1, 1, tzinfo=UTC)
-    OutboxMail.objects.update(next_attempt_at=moment)
+    now = datetime(2027, 1, 1, tzinfo=UTC)
+    OutboxMail.objects.update(next_attempt_at=now)
     pauses = []
     for _ in range(7):
-        with clock.frozen(moment):
+        with clock.frozen(now):
             assert outbox.deliver_due() == 0
         row.refresh_from_db()
-        pauses.append((row.next_attempt_at - moment).total_seconds())
-        moment = row.next_attempt_at
+        pauses.append((row.next_attempt_at - now).total_seconds())
+        now = row.next_attempt_at
     assert pauses == [10, 30, 60, 300, 900, 3600, 3600]
     assert row.last_error == "nobody there"
 
@@ -90,9 +90,9 @@ def test_mails_that_cannot_be_sent_are_a_problem_that_people_see_without_address
     reason = "{'ada@example.org': (550, b'no such user')}"
     OutboxMail.objects.filter(pk=refused.pk).update(attempts=4, last_error=reason)
     OutboxMail.objects.filter(pk=given_up.pk).update(attempts=outbox.MAX_ATTEMPTS)
-    told = Client().get("/readyz").json()["problems"]["mail"]
-    assert told.startswith("2 mails could not be sent after several attempts (1 given up).")
-    assert "ada" not in told
+    problem = Client().get("/readyz").json()["problems"]["mail"]
+    assert problem.startswith("2 mails could not be sent after several attempts (1 given up).")
+    assert "ada" not in problem
 
 
 def test_old_mails_are_forgotten_and_waiting_ones_are_not() -> None:

@@ -39,10 +39,10 @@ class CountingHasher(MD5PasswordHasher):
 @contextmanager
 def counted_hashes() -> Iterator[list[int]]:
     """Yield a list that afterwards holds how often a password was hashed inside."""
-    found: list[int] = []
+    counts: list[int] = []
     CountingHasher.calls = 0
-    yield found
-    found.append(CountingHasher.calls)
+    yield counts
+    counts.append(CountingHasher.calls)
 
 
 @pytest.fixture(autouse=True)
@@ -165,9 +165,9 @@ def test_asking_for_a_new_password_tells_nobody_who_has_an_account(people: Perso
 
 def _reset_link() -> str:
     mail = OutboxMail.objects.latest("pk")
-    found = re.search(r"https?://[^/]+(/account/password/reset/key/\S+)", mail.body)
-    assert found, mail.body
-    return found[1]
+    match = re.search(r"https?://[^/]+(/account/password/reset/key/\S+)", mail.body)
+    assert match, mail.body
+    return match[1]
 
 
 def test_a_new_password_is_set_by_mail_once_and_ends_every_session(people: Personas) -> None:
@@ -286,8 +286,8 @@ def test_signing_in_leads_to_no_other_place(people: Personas, target: str) -> No
 
 
 def test_signing_in_leads_back_to_the_page_that_was_asked_for(people: Personas) -> None:
-    asked = Browser().get("/p/vision?tab=1").headers["Location"]
-    assert asked == "/account/login?next=/p/vision%3Ftab%3D1"
+    location = Browser().get("/p/vision?tab=1").headers["Location"]
+    assert location == "/account/login?next=/p/vision%3Ftab%3D1"
     answer = Browser().sign_in(people.alice.email, next="/p/vision?tab=1")
     assert answer.headers["Location"] == "/p/vision?tab=1"
 

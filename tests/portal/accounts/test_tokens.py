@@ -129,8 +129,8 @@ def test_the_last_use_is_noted_at_most_once_a_minute(people: Personas) -> None:
         token = Api.of(people.alice)
     row = ApiToken.objects.get(user=people.alice)
 
-    def use_at(moment: datetime) -> tuple[datetime | None, bool]:
-        with clock.frozen(moment), CaptureQueriesContext(connection) as captured:
+    def use_at(now: datetime) -> tuple[datetime | None, bool]:
+        with clock.frozen(now), CaptureQueriesContext(connection) as captured:
             assert token.get("whoami").status_code == 200
         row.refresh_from_db()
         return row.last_used_at, any(query["sql"].startswith("UPDATE") for query in captured)
@@ -166,9 +166,9 @@ def test_what_is_no_usable_token_is_refused_alike(people: Personas, header: str)
 
 
 def test_what_is_no_usable_token_is_looked_up_once(people: Personas) -> None:
-    with CaptureQueriesContext(connection) as asked:
+    with CaptureQueriesContext(connection) as queries:
         assert Api(token="slp_" + "x" * 40).get("whoami").status_code == 401
-    looked_up = [query["sql"] for query in asked if "token_hash" in query["sql"]]
+    looked_up = [query["sql"] for query in queries if "token_hash" in query["sql"]]
     assert len(looked_up) == 1
 
 

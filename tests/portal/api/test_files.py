@@ -91,7 +91,7 @@ def test_a_file_goes_up_is_listed_and_comes_down_again(people: Personas) -> None
 
 
 @pytest.mark.parametrize(
-    ("asked", "start", "end"),
+    ("byte_range", "start", "end"),
     [
         ("bytes=0-9", 0, 10),
         ("bytes=11990-", 11990, 12000),
@@ -100,34 +100,34 @@ def test_a_file_goes_up_is_listed_and_comes_down_again(people: Personas) -> None
         ("bytes=-99999", 0, 12000),
     ],
 )
-def test_a_range_comes_down_alone(people: Personas, asked: str, start: int, end: int) -> None:
+def test_a_range_comes_down_alone(people: Personas, byte_range: str, start: int, end: int) -> None:
     bob = Api.of(people.bob)
     file_id = json_of(upload(bob))["id"]
 
-    down = bob.get(f"files/{file_id}/content", Range=asked)
+    down = bob.get(f"files/{file_id}/content", Range=byte_range)
 
     assert down.status_code == 206
     assert body(down) == CONTENT[start:end]
     assert down.headers["Content-Range"] == f"bytes {start}-{end - 1}/12000"
 
 
-@pytest.mark.parametrize("asked", ["bytes=0-1,5-6", "lines=1-2", "bytes=9-2", "bytes=-", "x"])
-def test_a_range_nobody_can_read_is_ignored(people: Personas, asked: str) -> None:
+@pytest.mark.parametrize("byte_range", ["bytes=0-1,5-6", "lines=1-2", "bytes=9-2", "bytes=-", "x"])
+def test_a_range_nobody_can_read_is_ignored(people: Personas, byte_range: str) -> None:
     bob = Api.of(people.bob)
     file_id = json_of(upload(bob))["id"]
 
-    down = bob.get(f"files/{file_id}/content", Range=asked)
+    down = bob.get(f"files/{file_id}/content", Range=byte_range)
 
     assert down.status_code == 200
     assert body(down) == CONTENT
 
 
-@pytest.mark.parametrize("asked", ["bytes=12000-", "bytes=99999-100000", "bytes=-0"])
-def test_a_range_behind_the_end_is_416(people: Personas, asked: str) -> None:
+@pytest.mark.parametrize("byte_range", ["bytes=12000-", "bytes=99999-100000", "bytes=-0"])
+def test_a_range_behind_the_end_is_416(people: Personas, byte_range: str) -> None:
     bob = Api.of(people.bob)
     file_id = json_of(upload(bob))["id"]
 
-    down = bob.get(f"files/{file_id}/content", Range=asked)
+    down = bob.get(f"files/{file_id}/content", Range=byte_range)
 
     assert down.status_code == 416
     assert down.headers["Content-Range"] == "bytes */12000"
@@ -164,10 +164,10 @@ def test_a_declared_digest_is_checked(people: Personas, header: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ["", "abc", "z" * 64, "sha-256=:AAAA:", "md5=:AAAA:", "sha-256=:é:"]
+    "digest", ["", "abc", "z" * 64, "sha-256=:AAAA:", "md5=:AAAA:", "sha-256=:é:"]
 )
-def test_a_digest_that_is_none_is_refused(people: Personas, said: str) -> None:
-    refused = upload(Api.of(people.bob), headers={"Content-Digest": said})
+def test_a_digest_that_is_none_is_refused(people: Personas, digest: str) -> None:
+    refused = upload(Api.of(people.bob), headers={"Content-Digest": digest})
 
     assert refused.status_code == 422
     assert json_of(refused)["field"] == "Content-Digest"
@@ -263,9 +263,9 @@ def test_a_file_of_another_tenant_answers_like_one_that_does_not_exist(people: P
         answers = [
             charlie.call(method, f"files/{file_id}{path}", sent) for file_id in (foreign, missing)
         ]
-        told = [{**json_of(answer), "request_id": ""} for answer in answers]
+        bodies = [{**json_of(answer), "request_id": ""} for answer in answers]
         assert [answer.status_code for answer in answers] == [404, 404]
-        assert told[0] == told[1]
+        assert bodies[0] == bodies[1]
     assert StoredFile.objects.filter(pk=foreign).exists()
 
 
@@ -397,26 +397,26 @@ def test_a_link_of_a_confined_token_reaches_only_its_project(people: Personas) -
 
 def test_a_link_opens_nothing_but_what_it_says(people: Personas) -> None:
     bob = Api.of(people.bob)
-    mine, other = json_of(upload(bob))["id"], json_of(upload(bob, b"other"))["id"]
-    down, up = download_link(bob, mine), upload_link(bob)
+    own, other = json_of(upload(bob))["id"], json_of(upload(bob, b"other"))["id"]
+    down, up = download_link(bob, own), upload_link(bob)
     text = {link["method"]: urlsplit(link["url"]).query for link in (down, up)}
     changed = text["GET"][:-1] + ("A" if text["GET"][-1] != "A" else "B")
 
     for path in (
         f"files/{other}/content?{text['GET']}",
-        f"files/{mine}/content?{changed}",
-        f"files/{mine}/content?link=",
+        f"files/{own}/content?{changed}",
+        f"files/{own}/content?link=",
         f"files/{up['file_id']}/content?{text['PUT']}",
     ):
         assert Api().get(path).status_code == 404, path
-    for target in (f"{mine}/content?{text['GET']}", f"{other}/content?{text['PUT']}"):
+    for target in (f"{own}/content?{text['GET']}", f"{other}/content?{text['PUT']}"):
         answer = send(Api(), f"/api/v1/files/{target}", method="PUT")
         assert answer.status_code == 404, target
     # A link is judged alone: a good token beside a bad link does not help.
-    assert bob.get(f"files/{mine}/content?link=forged").status_code == 404
+    assert bob.get(f"files/{own}/content?link=forged").status_code == 404
     # Nor does a link open the doors beside its own.
-    assert Api().get(f"files/{mine}?{text['GET']}").status_code == 401
-    assert Api().delete(f"files/{mine}?{text['GET']}").status_code == 401
+    assert Api().get(f"files/{own}?{text['GET']}").status_code == 401
+    assert Api().delete(f"files/{own}?{text['GET']}").status_code == 401
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 901, 10**9])

@@ -132,18 +132,18 @@ def test_an_answer_is_not_given_again_to_a_forged_request(people: Personas) -> N
 
 def _everything_stored() -> str:
     """Return the content of every table, as text and as bytes decoded leniently."""
-    found = []
+    lines = []
     with connection.cursor() as cursor:
         for table in connection.introspection.table_names(cursor):
             cursor.execute(f'SELECT * FROM "{table}"')  # noqa: S608  (our own tables)
             for row in cursor.fetchall():
-                found += [
+                lines += [
                     bytes(cell).decode("latin1")
                     if isinstance(cell, bytes | memoryview | bytearray)
                     else str(cell)
                     for cell in row
                 ]
-    return "\n".join(found)
+    return "\n".join(lines)
 
 
 def test_a_secret_shown_once_is_given_again_and_stands_nowhere_in_the_clear(

@@ -54,7 +54,7 @@ def test_a_name_is_kept_as_typed_or_refused_in_words(bob: Api, kind: str, name: 
     made = json_of(answer)
     assert made["name"] == expected
     listed = json_of(bob.get(f"{kind}?limit=1"))["items"]
-    assert [(found["id"], found["name"]) for found in listed] == [(made["id"], expected)]
+    assert [(item["id"], item["name"]) for item in listed] == [(made["id"], expected)]
     assert json_of(bob.get(f"{kind}/{made['slug']}"))["name"] == expected
 
 
@@ -67,8 +67,8 @@ def test_a_changed_name_is_found_by_searching_for_it(
     made = json_of(bob.post(kind, _json_of_text(first)))
     changed = bob.call("PATCH", f"{kind}/{made['slug']}", _json_of_text(second))
     assert json_of(changed)["name"] == _expected(second)
-    found = json_of(bob.get(f"{kind}?limit=200&q={quote(second, safe='')}"))["items"]
-    assert made["id"] in {item["id"] for item in found}
+    items = json_of(bob.get(f"{kind}?limit=200&q={quote(second, safe='')}"))["items"]
+    assert made["id"] in {item["id"] for item in items}
 
 
 @_MANY

@@ -20,8 +20,8 @@ REFRESH = "pytest tests/portal/api/test_openapi.py --refresh"
 
 def openapi() -> dict[str, Any]:
     """Return the API's description as clients read it."""
-    found: dict[str, Any] = json.loads(json.dumps(api.get_openapi_schema(), default=str))
-    return found
+    schema: dict[str, Any] = json.loads(json.dumps(api.get_openapi_schema(), default=str))
+    return schema
 
 
 def written(schema: dict[str, Any]) -> str:

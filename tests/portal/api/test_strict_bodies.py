@@ -17,13 +17,13 @@ _ASIDE = frozenset({"metadata", "serialization", "config"})
 
 def _requests() -> list[type[RequestSchema]]:
     every_pattern()  # which loads all of them
-    found: set[type[RequestSchema]] = set()
+    schemas: set[type[RequestSchema]] = set()
     waiting = [RequestSchema]
     while waiting:
-        below = set(waiting.pop().__subclasses__()) - found
-        found |= below
+        below = set(waiting.pop().__subclasses__()) - schemas
+        schemas |= below
         waiting += below
-    return sorted(found, key=lambda schema: f"{schema.__module__}.{schema.__name__}")
+    return sorted(schemas, key=lambda schema: f"{schema.__module__}.{schema.__name__}")
 
 
 def _lax(schema: Any, place: str = "") -> Iterator[str]:
@@ -55,8 +55,8 @@ def test_a_price_is_a_whole_number(people: Personas, wrong: object) -> None:
 
 def test_a_whole_number_may_be_written_with_a_point(people: Personas) -> None:
     root = Api.of(people.root)
-    wanted = {"slug": "two", "name": "Two", "nano_usd_per_hour": 7.0}
-    made = root.post("tiers", wanted | {"resources": {"cpu_millis": 2e3, "memory_bytes": 2.0**30}})
+    tier = {"slug": "two", "name": "Two", "nano_usd_per_hour": 7.0}
+    made = root.post("tiers", tier | {"resources": {"cpu_millis": 2e3, "memory_bytes": 2.0**30}})
     assert made.status_code == 201
     shown = json_of(made)
     assert (shown["resources"]["cpu_millis"], shown["nano_usd_per_hour"]) == (2000, 7)

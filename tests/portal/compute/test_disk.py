@@ -14,10 +14,10 @@ DISK = DiskFacts(capacity_bytes=100 * GIB, task_bytes=25 * GIB, reserve_bytes=2 
 
 def report(machine: Machine, disk: Any, **changes: Any) -> int:
     """Send a heartbeat over HTTP with the facts of a disk; returns the status."""
-    facts = machine.facts.model_dump(mode="json") | {"disk": disk}
+    fields = machine.facts.model_dump(mode="json") | {"disk": disk}
     body = {
         "boot_id": "boot-1",
-        "facts": facts,
+        "facts": fields,
         "cpu_percent": 1.0,
         "memory_used_bytes": 1,
         **changes,

@@ -104,14 +104,16 @@ def test_an_environment_belongs_to_the_projects_that_use_it(bob: Api, people: Pe
     digest = _add(bob, "numpy==2.3.5")["digest"]
     charlie = Api.of(people.charlie)
     assert charlie.get(f"projects/other/environments/{digest}").status_code == 404
-    mine = json_of(charlie.post("projects/other/environments", {"requirements": "numpy==2.3.5"}))
-    assert mine["digest"] == digest
+    environment = json_of(
+        charlie.post("projects/other/environments", {"requirements": "numpy==2.3.5"})
+    )
+    assert environment["digest"] == digest
     assert charlie.get(f"projects/other/environments/{digest}").status_code == 200
     assert charlie.get(f"projects/vision/environments/{digest}").status_code == 404
 
 
 @pytest.mark.parametrize(
-    ("requirements", "said"),
+    ("requirements", "message"),
     [
         ("numpy==\n", "Line 1"),
         ("numpy\n-r other.txt", "Line 2"),
@@ -126,12 +128,12 @@ def test_an_environment_belongs_to_the_projects_that_use_it(bob: Api, people: Pe
     ],
 )
 def test_requirements_that_are_no_packages_are_refused_by_line(
-    bob: Api, requirements: str, said: str
+    bob: Api, requirements: str, message: str
 ) -> None:
     answer = bob.post("projects/vision/environments", {"requirements": requirements})
     assert answer.status_code == 422
     problem = json_of(answer)
-    assert said in problem["detail"]
+    assert message in problem["detail"]
     assert problem["field"] == "requirements"
     assert problem["next_step"]
     assert json_of(bob.get("projects/vision/environments"))["items"] == []
@@ -141,6 +143,6 @@ def test_environments_are_listed_in_pages(bob: Api) -> None:
     digests = [_add(bob, f"numpy==2.{number}")["digest"] for number in range(3)]
     first = json_of(bob.get("projects/vision/environments?limit=2"))
     rest = json_of(bob.get(f"projects/vision/environments?cursor={first['next_cursor']}"))
-    found = [made["digest"] for made in first["items"] + rest["items"]]
-    assert found == digests[::-1]
+    listed = [made["digest"] for made in first["items"] + rest["items"]]
+    assert listed == digests[::-1]
     assert rest["next_cursor"] is None

@@ -138,15 +138,15 @@ def test_asking_twice_is_as_good_as_once_and_recorded_once(root: Api) -> None:
 def test_nodes_are_listed_in_pages(root: Api) -> None:
     for number in range(5):
         make_machine(f"rack-{number}")
-    found: list[str] = []
+    names: list[str] = []
     cursor = ""
     while True:
         page = json_of(root.get(f"nodes?limit=2{cursor}"))
-        found += [node["name"] for node in page["items"]]
+        names += [node["name"] for node in page["items"]]
         if page["next_cursor"] is None:
             break
         cursor = f"&cursor={page['next_cursor']}"
-    assert found == ["rack-4", "rack-3", "rack-2", "rack-1", "rack-0"]
+    assert names == ["rack-4", "rack-3", "rack-2", "rack-1", "rack-0"]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_a_tier_says_how_many_of_it_would_fit_now(root: Api, people: Personas) -
     assert json_of(root.get("tiers/small"))["free_tasks"] == 4
     submit(people.vision, people.bob, tier)
     run_passes()
-    (listed,) = [found for found in json_of(root.get("tiers"))["items"] if found["slug"] == "small"]
+    (listed,) = [item for item in json_of(root.get("tiers"))["items"] if item["slug"] == "small"]
     assert listed["free_tasks"] == 3
 
 
@@ -97,7 +97,7 @@ def test_a_withdrawn_tier_is_not_offered_and_still_known(root: Api, people: Pers
     tier = make_tier("small")
     job = submit(people.vision, people.bob, tier)
     assert json_of(root.patch("tiers/small", {"is_active": False}))["is_active"] is False
-    assert "small" not in [found["slug"] for found in json_of(root.get("tiers"))["items"]]
+    assert "small" not in [item["slug"] for item in json_of(root.get("tiers"))["items"]]
     assert json_of(root.get("tiers/small"))["is_active"] is False
     run_passes()
     assert Lease.objects.filter(workload=job).exists(), "what was submitted before still runs"

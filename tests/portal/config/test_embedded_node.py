@@ -38,8 +38,8 @@ def jobs(live: Live) -> Iterator[Jobs]:
 
 
 def _agent(live: Live) -> int:
-    found = children_of(live.program.pid)
-    return next((pid for pid in found if "workers.node_agent" in command_of(pid)), 0)
+    children = children_of(live.program.pid)
+    return next((pid for pid in children if "workers.node_agent" in command_of(pid)), 0)
 
 
 def test_a_job_runs_on_the_node_that_joined_by_itself(live: Live, jobs: Jobs) -> None:
@@ -61,11 +61,11 @@ def test_nothing_of_ours_stands_in_the_environment_of_the_agent(live: Live) -> N
     names = {entry.partition("=")[0] for entry in environ.split("\0")}
     assert not [name for name in names if name.startswith(("SLIPWAY_", "DJANGO_", "DATABASE_"))]
     assert "REDIS_URL" not in names
-    told = environ + command_of(_agent(live))
-    assert not [key for key in keys if key and key in told]
+    text = environ + command_of(_agent(live))
+    assert not [key for key in keys if key and key in text]
     token = live.place.data_dir / "node" / "join-token"
     assert token.stat().st_mode & 0o077 == 0
-    assert token.read_text().strip() not in told
+    assert token.read_text().strip() not in text
 
 
 def test_a_killed_agent_is_back_and_its_tasks_never_notice(live: Live, jobs: Jobs) -> None:

@@ -35,10 +35,10 @@ def test_a_leader_that_stops_renewing_is_followed_by_another() -> None:
 
 
 def test_a_leader_that_overslept_and_was_not_followed_leads_again() -> None:
-    one = LeaderLock("beat", "one")
-    one.acquire_or_renew()
+    lock = LeaderLock("beat", "one")
+    lock.acquire_or_renew()
     _expire()
-    assert one.acquire_or_renew()
+    assert lock.acquire_or_renew()
     assert Leadership.objects.get().epoch == 2
 
 

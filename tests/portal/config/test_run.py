@@ -32,31 +32,31 @@ def _run(folder: Path, *arguments: str, **settings: str) -> tuple[int, str]:
 
 
 def test_a_process_that_does_not_run_is_not_ready(tmp_path: Path) -> None:
-    status, said = _run(tmp_path, "--check")
+    status, output = _run(tmp_path, "--check")
     assert status == 1
-    assert said.startswith("slipway: portal: nothing listens on port")
+    assert output.startswith("slipway: portal: nothing listens on port")
 
 
 @pytest.mark.parametrize(
-    ("process", "wanted"), [("gateway", "no token"), ("notebooks", "no credentials")]
+    ("process", "expected"), [("gateway", "no token"), ("notebooks", "no credentials")]
 )
 def test_a_process_that_was_not_let_in_says_what_to_do(
-    tmp_path: Path, process: str, wanted: str
+    tmp_path: Path, process: str, expected: str
 ) -> None:
-    status, said = _run(tmp_path, SLIPWAY_PROCESS=process)
+    status, output = _run(tmp_path, SLIPWAY_PROCESS=process)
     assert status == 2
-    assert wanted in said
-    assert "manage.py prepare --for-up" in said
+    assert expected in output
+    assert "manage.py prepare --for-up" in output
 
 
 def test_an_unknown_process_is_one_clear_line(tmp_path: Path) -> None:
-    status, said = _run(tmp_path, SLIPWAY_PROCESS="everything")
+    status, output = _run(tmp_path, SLIPWAY_PROCESS="everything")
     assert status == 2
-    assert said.startswith("slipway: SLIPWAY_PROCESS should be 'portal', 'control'")
-    assert len(said.splitlines()) == 1
+    assert output.startswith("slipway: SLIPWAY_PROCESS should be 'portal', 'control'")
+    assert len(output.splitlines()) == 1
 
 
 def test_an_internal_address_must_be_whole(tmp_path: Path) -> None:
-    status, said = _run(tmp_path, SLIPWAY_INTERNAL_URL="portal:8000")
+    status, output = _run(tmp_path, SLIPWAY_INTERNAL_URL="portal:8000")
     assert status == 2
-    assert "SLIPWAY_INTERNAL_URL must be http:// or https:// and a host" in said
+    assert "SLIPWAY_INTERNAL_URL must be http:// or https:// and a host" in output

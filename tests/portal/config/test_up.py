@@ -78,9 +78,9 @@ def _all_gone(pids: list[int]) -> None:
 
 
 def _password_in(output: str) -> str:
-    found = re.search(r"password:\s+(\S{20})\n", output)
-    assert found, output
-    return found.group(1)
+    match = re.search(r"password:\s+(\S{20})\n", output)
+    assert match, output
+    return match.group(1)
 
 
 def _sign_in(place: Installation, password: str, browser: httpx.Client) -> httpx.Response:
@@ -242,9 +242,9 @@ def test_the_gateway_asks_with_a_token_that_it_keeps(place: Installation) -> Non
         program.wait_for_text("serving snapshot", within_s=30)
         answer = httpx.get(f"http://127.0.0.1:{place.gateway_port}/v2/health/ready")
         assert answer.status_code == 200
-        told = Path(f"/proc/{_child(program, 'gateway')}/environ").read_text()
-        assert "SLIPWAY_" not in told
-        assert "DATABASE_URL" not in told
+        environ = Path(f"/proc/{_child(program, 'gateway')}/environ").read_text()
+        assert "SLIPWAY_" not in environ
+        assert "DATABASE_URL" not in environ
         program.signal(signal.SIGINT)
         assert program.wait() == 0
         secret = kept.read_text()

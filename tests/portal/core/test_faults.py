@@ -25,14 +25,16 @@ def _patterns(schema: Any) -> Iterator[str]:
 
 
 def _models() -> Iterator[type[BaseModel]]:
-    for found in pkgutil.iter_modules(slipway.schemas.__path__, "slipway.schemas."):
-        for value in vars(importlib.import_module(found.name)).values():
+    for module in pkgutil.iter_modules(slipway.schemas.__path__, "slipway.schemas."):
+        for value in vars(importlib.import_module(module.name)).values():
             if isinstance(value, type) and issubclass(value, BaseModel):
                 yield value
 
 
 def test_every_pattern_of_a_schema_has_words() -> None:
-    refused = {pattern for one in _models() for pattern in _patterns(one.__pydantic_core_schema__)}
+    refused = {
+        pattern for model in _models() for pattern in _patterns(model.__pydantic_core_schema__)
+    }
     assert len(refused) > 10
     assert refused - FORMS.keys() == set()
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.postgres
 def test_ids_made_one_after_the_other_sort_in_that_order() -> None:
     made = [new_id("prj") for _ in range(5_000)]
     assert made == sorted(made)
-    assert all(is_id(one, "prj") for one in made)
+    assert all(is_id(made_id, "prj") for made_id in made)
 
 
 def test_threads_never_share_an_id() -> None:

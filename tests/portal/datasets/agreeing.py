@@ -25,8 +25,8 @@ class BothSides:
     @property
     def values(self) -> dict[str, list[Any]]:
         """The columns as a job has them."""
-        found: dict[str, list[Any]] = self.arrow.to_pydict()
-        return found
+        columns: dict[str, list[Any]] = self.arrow.to_pydict()
+        return columns
 
     @property
     def types(self) -> dict[str, str]:
@@ -47,8 +47,8 @@ def push_and_read(
     version = alice.datasets.push(name, folder, project=project, **options)
     (table,) = alice.datasets.tables(name, version.number or 0, project=project)
     preview = alice.datasets.preview(name, version.number or 0, project=project, limit=200)
-    found = dataset(version.reference, project=project, client=alice)
-    both = BothSides(table, preview.rows, found.arrow(), found.pandas(), list(found))
+    loaded = dataset(version.reference, project=project, client=alice)
+    both = BothSides(table, preview.rows, loaded.arrow(), loaded.pandas(), list(loaded))
     require_agreement(both)
     return both
 
@@ -64,42 +64,42 @@ def require_agreement(both: BothSides) -> None:
     values = arrow.to_pydict()
     assert _same(both.rows, arrow.to_pylist())
     for at, column in enumerate(columns):
-        mine = values[column.name]
-        assert column.missing == sum(value is None for value in mine), column.name
-        assert column.count == sum(value is not None for value in mine), column.name
+        cells = values[column.name]
+        assert column.missing == sum(value is None for value in cells), column.name
+        assert column.count == sum(value is not None for value in cells), column.name
         if column.distinct is not None and column.distinct_is_exact:
-            assert column.distinct == len({value for value in mine if value is not None})
+            assert column.distinct == len({value for value in cells if value is not None})
         assert (column.distinct or 0) <= column.count
         if at < 200:
             shown = [row[at] for row in both.preview]
-            assert [text is None for text in shown] == [value is None for value in mine[:200]]
+            assert [text is None for text in shown] == [value is None for value in cells[:200]]
             if column.kind == "text":
                 assert shown == [
-                    value and value[:200].replace("\0", "\ufffd") for value in mine[:200]
+                    value and value[:200].replace("\0", "\ufffd") for value in cells[:200]
                 ]
             if column.kind == "integer":
-                assert shown == [value if value is None else str(value) for value in mine[:200]]
-        require_same_in_pandas(both.pandas[column.name], mine)
+                assert shown == [value if value is None else str(value) for value in cells[:200]]
+        require_same_in_pandas(both.pandas[column.name], cells)
 
 
 def require_same_in_pandas(series: Any, values: list[Any]) -> None:
     """Assert that a column of pandas holds exactly the values of Arrow."""
-    for theirs, mine in zip(series.tolist(), values, strict=True):
-        if mine is None:
+    for theirs, own in zip(series.tolist(), values, strict=True):
+        if own is None:
             assert str(theirs) in ("None", "nan", "<NA>", "NaT")
-        elif isinstance(mine, list | dict):
-            assert _same(_plain(theirs), mine)
+        elif isinstance(own, list | dict):
+            assert _same(_plain(theirs), own)
         else:
-            assert _same(theirs, mine), (theirs, mine)
+            assert _same(theirs, own), (theirs, own)
 
 
 def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: _plain(item) for name, item in value.items()}
     return value
 
 

@@ -4,9 +4,9 @@
 def nested_parquet(depth: int) -> bytes:
     """Return Parquet without rows, whose schema is a group within a group within a group."""
     groups = [_element(b"s", children=1), *[_element(b"g", children=1)] * depth, _element(b"x")]
-    facts = b"\x15\x02" + b"\x19\xfc" + _varint(len(groups)) + b"".join(groups)
-    facts += b"\x16\x00" + b"\x19\x0c" + b"\x00"
-    return b"PAR1" + facts + len(facts).to_bytes(4, "little") + b"PAR1"
+    metadata = b"\x15\x02" + b"\x19\xfc" + _varint(len(groups)) + b"".join(groups)
+    metadata += b"\x16\x00" + b"\x19\x0c" + b"\x00"
+    return b"PAR1" + metadata + len(metadata).to_bytes(4, "little") + b"PAR1"
 
 
 def _element(name: bytes, *, children: int | None = None) -> bytes:
@@ -17,8 +17,8 @@ def _element(name: bytes, *, children: int | None = None) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
+        encoded.append(number & 0x7F | 0x80)
         number >>= 7
-    return bytes([*found, number])
+    return bytes([*encoded, number])

@@ -61,12 +61,12 @@ def fill(api: Api, draft: str, files: Mapping[str, bytes]) -> None:
     answer = api.post(f"{draft}/files", body)
     assert answer.status_code == 200, answer.content
     missing = set(json_of(answer)["missing"])
-    wanted = [
+    pieces = [
         piece for content in files.values() for piece in pieces_of(content) if sha(piece) in missing
     ]
-    if wanted:
+    if pieces:
         dataset = draft.rpartition("/versions/")[0]
-        answer = send(api, f"{dataset}/pieces", frames(*dict.fromkeys(wanted)))
+        answer = send(api, f"{dataset}/pieces", frames(*dict.fromkeys(pieces)))
         assert answer.status_code == 200, answer.content
 
 
@@ -75,8 +75,8 @@ def close(api: Api, draft: str, *, allow_bad_rows: bool = False) -> dict[str, An
     answer = api.post(f"{draft}/commit", {"allow_bad_rows": allow_bad_rows})
     assert answer.status_code == 200, answer.content
     check_waiting()
-    found: dict[str, Any] = json_of(api.get(draft))
-    return found
+    committed: dict[str, Any] = json_of(api.get(draft))
+    return committed
 
 
 def push(

@@ -73,8 +73,8 @@ def _child_of(parent: int) -> int:
     """Return the id of the one child of a process, once it has one."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        if found := Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
-            return int(found[0])
+        if children := Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+            return int(children[0])
     raise AssertionError("the worker reads nothing")
 
 

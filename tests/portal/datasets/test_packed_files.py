@@ -203,11 +203,11 @@ def test_a_torch_dataset_reads_compressed_partitions_by_rows(
         text = gzip.compress(b"x,label\n1.5,1\n2.5,0\n")
         (folder / f"year={year}" / "rows.csv.gz").write_bytes(text)
     alice.datasets.push("torch", folder, project=project)
-    found = dataset("torch", project=project, client=alice)
+    loaded = dataset("torch", project=project, client=alice)
 
     class Rows(torch.utils.data.IterableDataset):  # type: ignore[name-defined,misc]
         def __iter__(self) -> object:
-            return ((row["x"], row["year"], row["label"]) for row in found)
+            return ((row["x"], row["year"], row["label"]) for row in loaded)
 
     batches = [
         [part.tolist() for part in batch]

@@ -67,22 +67,22 @@ def test_blocks_that_arrow_splits_are_those_of_the_standard_library(
     content = "\n".join(["x,y", *lines]).encode()
 
     def split(change: Callable[[CsvFile], None]) -> list[tuple[Any, ...]]:
-        told: list[tuple[Any, ...]] = []
+        records: list[tuple[Any, ...]] = []
         try:
             file = CsvFile(
                 BytesIO(content),
                 path="t.csv",
                 settings=_AS_TEXT,
-                on_bad_row=lambda *bad: told.append(bad),
+                on_bad_row=lambda *bad: records.append(bad),
             )
             change(file)
             for batch in file.batches():
                 columns = [column.to_pylist() for column in batch.columns]
                 rows = zip(*columns, strict=True)
-                told += [(batch.line_of(at), *row) for at, row in enumerate(rows)]
+                records += [(batch.line_of(at), *row) for at, row in enumerate(rows)]
         except Unreadable as error:
-            told.append((type(error).__name__, str(error)))
-        return sorted(told, key=repr)
+            records.append((type(error).__name__, str(error)))
+        return sorted(records, key=repr)
 
     def by_library_alone(file: CsvFile) -> None:
         file._plain_until = lambda data, *, is_end: None  # type: ignore[method-assign]
@@ -116,13 +116,15 @@ def test_a_row_beyond_the_limit_is_refused_with_its_line() -> None:
         ("jsonl", b'{"a": 1}\n{"a": 2}\n{"a": "' + b"x" * (MAX_ROW_BYTES + 8 * 1024**2) + b'"}\n'),
     ):
         _table, problems = read(content, kind=name)
-        assert [(one.line, "longer than 32 MiB" in one.message) for one in problems] == [(3, True)]
+        assert [
+            (problem.line, "longer than 32 MiB" in problem.message) for problem in problems
+        ] == [(3, True)]
 
 
 def test_a_line_is_named_also_after_blank_lines_and_line_breaks_in_values() -> None:
     content = b'x,y\n1,a\n\n2,"b\nc"\nx,d\n3,e\n'
     table, problems = read(content, types={"x": "int64"})
-    assert [(one.line, one.column) for one in problems] == [(6, "x")]
+    assert [(problem.line, problem.column) for problem in problems] == [(6, "x")]
     assert table.to_pydict() == {"x": [1, 2, 3], "y": ["a", "b\nc", "e"]}
 
 
@@ -130,7 +132,7 @@ def test_values_of_later_batches_are_compared_with_all_of_before() -> None:
     content = b"x\n" + b"9007199254740993\n" * 10_000 + b"1\n" * 10_000 + b"0.5\n"
     table, problems = read(content)
     assert (str(table.schema.field("x").type), table.num_rows) == ("int64", 20_000)
-    assert [one.line for one in problems] == [20_002]
+    assert [problem.line for problem in problems] == [20_002]
 
 
 def test_a_column_that_is_empty_at_first_gets_the_type_of_its_first_values() -> None:

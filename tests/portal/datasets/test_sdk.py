@@ -31,22 +31,22 @@ def data(tmp_path: Path) -> Path:
 def test_a_folder_is_pushed_and_read_as_path_and_table(
     alice: slipway.Client, project: str, data: Path
 ) -> None:
-    told: list[tuple[int, int]] = []
+    steps: list[tuple[int, int]] = []
     pushed = alice.datasets.push(
-        "digits", data, project=project, progress=lambda *done: told.append(done)
+        "digits", data, project=project, progress=lambda *done: steps.append(done)
     )
     assert (pushed.reference, pushed.files, pushed.rows) == ("digits:1", 3, 3)
-    assert told[-1][1] == PIECE_BYTES + 5 + 6 + 15
+    assert steps[-1][1] == PIECE_BYTES + 5 + 6 + 15
     again = alice.datasets.push("digits", data, project=project)
     assert again.id == pushed.id, "the same files make no second version"
-    found = dataset("digits", project=project, client=alice)
-    assert (found.reference, found.digest) == ("digits:1", pushed.digest)
+    loaded = dataset("digits", project=project, client=alice)
+    assert (loaded.reference, loaded.digest) == ("digits:1", pushed.digest)
     for path in data.rglob("*.*"):
-        assert (found.path / path.relative_to(data)).read_bytes() == path.read_bytes()
-    assert found.arrow().to_pydict() == {"x": [1, 2, None], "y": ["a", "b", "c"]}
-    assert list(found.pandas()["y"]) == ["a", "b", "c"]
+        assert (loaded.path / path.relative_to(data)).read_bytes() == path.read_bytes()
+    assert loaded.arrow().to_pydict() == {"x": [1, 2, None], "y": ["a", "b", "c"]}
+    assert list(loaded.pandas()["y"]) == ["a", "b", "c"]
     with pytest.raises(errors.InvalidInput, match="no table other"):
-        found.arrow("other.csv")
+        loaded.arrow("other.csv")
     (data / "train.csv").write_text("x,y\n5,a\n")
     (data / "images" / "1.png").unlink()
     alice.datasets.push("digits", data, project=project, note="fewer")
@@ -123,9 +123,9 @@ def test_processes_that_ask_at_once_fetch_a_version_once(
         )
         for _ in range(3)
     ]
-    said = {reader.communicate(timeout=60)[0] for reader in readers}
-    assert len(said) == 1, said
-    assert said != {""}
+    outputs = {reader.communicate(timeout=60)[0] for reader in readers}
+    assert len(outputs) == 1, outputs
+    assert outputs != {""}
     assert pushed.files == 3
 
 
@@ -176,11 +176,11 @@ def test_the_command_line_pushes_looks_and_pulls(
     pushed = run("push", "digits", str(data), "--type", "x=string", "--missing", "NA")
     assert pushed["reference"] == "digits:2"
     assert (pushed["settings"]["types"], pushed["settings"]["missing"]) == ({"x": "string"}, ["NA"])
-    assert [one["latest"] for one in run("list")["items"]] == [2]
-    assert [one["note"] for one in run("versions", "digits")["items"]] == ["", "first"]
+    assert [summary["latest"] for summary in run("list")["items"]] == [2]
+    assert [version["note"] for version in run("versions", "digits")["items"]] == ["", "first"]
     assert run("show", "digits:1")["rows"] == 3
     assert len(run("files", "digits")["items"]) == 3
-    assert [one["name"] for one in run("stats", "digits")["items"]] == ["x", "y"]
+    assert [column["name"] for column in run("stats", "digits")["items"]] == ["x", "y"]
     assert run("diff", "digits")["changed"]["count"] == 1
     assert run("uses", "digits")["items"] == []
     run("pull", "digits:1", "--to", str(tmp_path / "here"))

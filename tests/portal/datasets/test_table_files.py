@@ -125,10 +125,10 @@ def test_forms_of_the_same_table_are_the_same_table(
     for name, text in zip(names, _FORMS, strict=True):
         (tmp_path / name).write_bytes(text)
     alice.datasets.push("forms", *(tmp_path / name for name in names), project=project)
-    found = dataset("forms", project=project, client=alice)
-    tables = {table.name: table for table in found.tables}
+    loaded = dataset("forms", project=project, client=alice)
+    tables = {table.name: table for table in loaded.tables}
     for name, text in zip(names, _FORMS, strict=True):
-        assert found.arrow(name).to_pydict() == {"a": [1, 2], "b": ["x", "y"]}, text
+        assert loaded.arrow(name).to_pydict() == {"a": [1, 2], "b": ["x", "y"]}, text
         assert [column.type for column in tables[name].statistics.columns] == ["int64", "string"]
 
 

@@ -35,7 +35,7 @@ def packed(table: pa.Table) -> bytes:
 @pytest.mark.thorough
 def test_unsigned_ids_stay_exact(place: Place) -> None:
     ids = [18446744073709551615, 18446744073709551613, 9223372036854775809]
-    text = "hash,label\n" + "".join(f"{one},1\n" for one in ids)
+    text = "hash,label\n" + "".join(f"{number},1\n" for number in ids)
     both = push_and_read(*place, {"ids.csv": text.encode()})
     assert (both.types["hash"], both.values["hash"]) == ("uint64", ids)
     hashes = both.table.statistics.columns[0]
@@ -47,7 +47,7 @@ def test_unsigned_ids_stay_exact(place: Place) -> None:
 @pytest.mark.thorough
 def test_unsigned_ids_in_json_lines_stay_exact(place: Place) -> None:
     ids = [18446744073709551615, 18446744073709551613]
-    both = push_and_read(*place, {"ids.jsonl": lines(*({"id": one} for one in ids))})
+    both = push_and_read(*place, {"ids.jsonl": lines(*({"id": number} for number in ids))})
     assert (both.types, both.values) == ({"id": "uint64"}, {"id": ids})
 
 
@@ -319,7 +319,9 @@ def test_what_json_lines_cannot_hold_exactly_is_refused_by_line(place: Place) ->
     alice, project, _folder = place
     problems = alice.datasets.version("d0", project=project).problems
     for line, (_text, reason) in enumerate(bad, start=4):
-        assert any(one.line == line and reason in one.message for one in problems), reason
+        assert any(problem.line == line and reason in problem.message for problem in problems), (
+            reason
+        )
 
 
 @pytest.mark.thorough

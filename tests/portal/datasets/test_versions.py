@@ -50,11 +50,11 @@ def test_a_version_is_seen_with_its_schema_and_statistics_once_it_is_checked(
     assert (label["distinct"], label["top"][0]["count"]) == (10, 100)
     preview = json_of(bob.get(f"{AT}/digits/versions/1/preview?offset=10&limit=2"))
     assert (preview["columns"], preview["rows"]) == (["x", "label"], [["10", "0"], ["11", "1"]])
-    paths = [one["path"] for one in json_of(bob.get(f"{AT}/digits/versions/1/files"))["items"]]
+    paths = [file["path"] for file in json_of(bob.get(f"{AT}/digits/versions/1/files"))["items"]]
     assert paths == ["empty", "images/1.png", "train.csv"]
     archive = streamed(bob.get(f"{AT}/digits/versions/1/archive"))
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
-        taken = {one.name: opened.extractfile(one) for one in opened}
+        taken = {member.name: opened.extractfile(member) for member in opened}
         assert {name: file.read() for name, file in taken.items() if file} == {
             "train.csv": TRAIN,
             "images/1.png": b"not a table",
@@ -99,7 +99,7 @@ def test_bad_rows_are_refused_with_line_and_column_unless_they_are_allowed(
     fill(bob, draft, {"a.csv": b"".join([b"x,name\n", b"1,a\n" * 20_000, bad[7:]])})
     refused = close(bob, draft)
     assert (refused["state"], refused["number"], refused["bad_rows"]) == ("refused", None, 2)
-    places = {(one["line"], one["column"]) for one in refused["problems"]}
+    places = {(problem["line"], problem["column"]) for problem in refused["problems"]}
     assert places == {(20_004, None), (20_005, "name")}
     assert "line 20004" in refused["reason"]
     assert json_of(bob.get(f"{AT}/digits"))["versions"] == 0
@@ -110,7 +110,7 @@ def test_bad_rows_are_refused_with_line_and_column_unless_they_are_allowed(
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     thorough_after(
         2,
         [
@@ -123,10 +123,12 @@ def test_bad_rows_are_refused_with_line_and_column_unless_they_are_allowed(
         ],
     ),
 )
-def test_what_is_no_table_says_so(people: Personas, name: str, content: bytes, said: str) -> None:
+def test_what_is_no_table_says_so(
+    people: Personas, name: str, content: bytes, message: str
+) -> None:
     refused = push(Api.of(people.bob), {name: content})
     assert refused["state"] == "refused"
-    assert said in refused["problems"][0]["message"]
+    assert message in refused["problems"][0]["message"]
 
 
 def test_the_same_bytes_are_sent_and_kept_once_and_make_no_second_version(
@@ -158,8 +160,8 @@ def test_a_large_file_goes_up_in_pieces_and_an_upload_that_was_cut_off_goes_on(
     bob = Api.of(people.bob)
     large = bytes(range(256)) * (PIECE_BYTES // 256) + b"the rest"
     draft = begin(bob)
-    wanted = {"files": [named("large.bin", large)]}
-    first, second = json_of(bob.post(f"{draft}/files", wanted))["missing"]
+    body = {"files": [named("large.bin", large)]}
+    first, second = json_of(bob.post(f"{draft}/files", body))["missing"]
     cut = frames(large[:PIECE_BYTES], large[PIECE_BYTES:])[:-3]
     assert send(bob, f"{AT}/digits/pieces", cut).status_code == 422
     assert Piece.objects.missing().count() == 2
@@ -168,13 +170,13 @@ def test_a_large_file_goes_up_in_pieces_and_an_upload_that_was_cut_off_goes_on(
     assert (early.status_code, json_of(early)["code"]) == (409, "bytes_missing")
     assert json_of(bob.get(draft))["state"] == "draft"
     later = begin(bob)
-    assert json_of(bob.post(f"{later}/files", wanted))["missing"] == [second]
+    assert json_of(bob.post(f"{later}/files", body))["missing"] == [second]
     assert first == sha(large[:PIECE_BYTES])
     assert send(bob, f"{AT}/digits/pieces", frames(b"the rest")).status_code == 200
     assert close(bob, later)["state"] == "ready"
     (line,) = streamed(bob.get(f"{AT}/digits/versions/1/manifest")).splitlines()
-    said = json.loads(line)
-    assert said["digest"] == sha(bytes.fromhex(first) + bytes.fromhex(second))
+    report = json.loads(line)
+    assert report["digest"] == sha(bytes.fromhex(first) + bytes.fromhex(second))
     end = streamed(bob.get(f"{AT}/digits/versions/1/content?path=large.bin&offset={PIECE_BYTES}"))
     assert end == b"the rest"
 
@@ -247,13 +249,13 @@ def test_two_versions_are_compared_by_files_rows_types_and_values(people: Person
     bob = Api.of(people.bob)
     push(bob, {"t.csv": b"a,b,c\n1,x,1\n2,x,1\n3,y,1\n", "same": b"1", "gone": b"2"})
     push(bob, {"t.csv": b"a,b,d\n11,x,1\n12,y,1\n13,y,1\n14,y,1\n", "same": b"1", "new": b"3"})
-    found = json_of(bob.get(f"{AT}/digits/versions/2/changes"))
-    assert [found[kind]["paths"] for kind in ("added", "removed", "changed")] == [
+    changes = json_of(bob.get(f"{AT}/digits/versions/2/changes"))
+    assert [changes[kind]["paths"] for kind in ("added", "removed", "changed")] == [
         ["new"],
         ["gone"],
         ["t.csv"],
     ]
-    (table,) = found["tables"]
+    (table,) = changes["tables"]
     assert (table["rows_before"], table["rows_after"]) == (3, 4)
     by_name = {column["name"]: column for column in table["columns"]}
     assert (by_name["c"]["change"], by_name["d"]["change"]) == ("removed", "added")

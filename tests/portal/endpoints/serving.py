@@ -60,11 +60,11 @@ class Judge:
 
     def __init__(self) -> None:
         self.says = ""
-        self.asked: list[Evidence] = []
+        self.evidence: list[Evidence] = []
 
     def rollback_reason(self, evidence: Evidence) -> str:
         """Say it."""
-        self.asked.append(evidence)
+        self.evidence.append(evidence)
         return self.says
 
 
@@ -99,18 +99,21 @@ class GatewayClient:
 
     def snapshot(self) -> Any:
         """Return what to serve."""
-        found = self.call("GET", "snapshot")
-        assert found.status_code == 200, found.content
-        return json_of(found)
+        response = self.call("GET", "snapshot")
+        assert response.status_code == 200, response.content
+        return json_of(response)
 
     def route(self, name: str = "digits") -> Any:
         """Return what to serve of one endpoint; None when it is not among them."""
         endpoints = self.snapshot()["endpoints"]
-        return next((one for one in endpoints if one["name"] == name), None)
+        return next((endpoint for endpoint in endpoints if endpoint["name"] == name), None)
 
     def weights(self, name: str = "digits") -> dict[str, int]:
         """Return the weight of each version that is routed."""
-        return {one["model_version"]: one["weight"] for one in self.route(name)["revisions"]}
+        return {
+            revision["model_version"]: revision["weight"]
+            for revision in self.route(name)["revisions"]
+        }
 
     def did(
         self,
@@ -135,8 +138,8 @@ class GatewayClient:
             ],
             "sum_ms": total["latency"]["sum_ms"] + grown["sum_ms"],
         }
-        mine = {"revision_id": revision_id} | total | more
-        self.report(endpoints=[{"endpoint_id": endpoint_id, "revisions": [mine]}])
+        counts = {"revision_id": revision_id} | total | more
+        self.report(endpoints=[{"endpoint_id": endpoint_id, "revisions": [counts]}])
 
     def report(self, *, sequence: int | None = None, **parts: Any) -> None:
         """Send a report."""
@@ -148,8 +151,8 @@ class GatewayClient:
             "snapshot_version": self.snapshot()["version"],
             "sent_unix_ms": unix_ms(),
         }
-        found = self.call("POST", "reports", body | parts)
-        assert found.status_code == 204, found.content
+        response = self.call("POST", "reports", body | parts)
+        assert response.status_code == 204, response.content
 
 
 class Lab:
@@ -161,8 +164,8 @@ class Lab:
 
     def create(self, **changes: Any) -> Any:
         """Create the endpoint digits of version 1."""
-        wanted = {"name": "digits", "model": "digits", "version": "1", "tier": "small"} | changes
-        made = self.api.post("projects/vision/endpoints", wanted)
+        body = {"name": "digits", "model": "digits", "version": "1", "tier": "small"} | changes
+        made = self.api.post("projects/vision/endpoints", body)
         assert made.status_code == 201, made.content
         return json_of(made)
 
@@ -170,15 +173,17 @@ class Lab:
         """Create the endpoint digits and let it serve."""
         self.create(**changes)
         self.settle()
-        found = self.show()
-        assert found["state"] == "serving", found
-        return found
+        endpoint = self.show()
+        assert endpoint["state"] == "serving", endpoint
+        return endpoint
 
     def do(self, verb: str, body: Any = None, *, status: int | None = None) -> Any:
         """Post to the endpoint digits."""
-        found = self.api.post(f"projects/vision/endpoints/digits/{verb}", body or {})
-        assert found.status_code == status if status else found.status_code < 300, found.content
-        return json_of(found)
+        response = self.api.post(f"projects/vision/endpoints/digits/{verb}", body or {})
+        assert response.status_code == status if status else response.status_code < 300, (
+            response.content
+        )
+        return json_of(response)
 
     def promote(self, version: str, *, status: int | None = None, **plan: Any) -> Any:
         """Promote a version of digits."""
@@ -191,12 +196,14 @@ class Lab:
 
     def revision(self, number: int) -> Any:
         """Show one of its revisions."""
-        return next(one for one in self.show()["revisions"] if one["number"] == number)
+        return next(
+            revision for revision in self.show()["revisions"] if revision["number"] == number
+        )
 
     def story(self) -> str:
         """Tell its story, newest line first."""
-        found = json_of(self.api.get("projects/vision/endpoints/digits/events"))
-        return "\n".join(event["message"] for event in found["items"])
+        events = json_of(self.api.get("projects/vision/endpoints/digits/events"))
+        return "\n".join(event["message"] for event in events["items"])
 
     def ids(self, number: int) -> tuple[str, str]:
         """Return the ids of the endpoint and of one of its revisions."""
@@ -244,7 +251,7 @@ class Lab:
             *Workload.objects.order_by("pk").values_list("pk", "state"),
         ]
 
-    def report(self, replica: Replica, state: str, **facts: Any) -> HttpResponse:
+    def report(self, replica: Replica, state: str, **fields: Any) -> HttpResponse:
         """Let a replica report, with the token of its workload."""
         workload = replica.workload
         assert workload is not None
@@ -255,7 +262,7 @@ class Lab:
             "sent_unix_ms": unix_ms(),
         }
         gateway = GatewayClient(token_of(workload.pk, leases_of(workload)[0].epoch))
-        return gateway.call("POST", f"replicas/{replica.pk}/reports", body | facts)
+        return gateway.call("POST", f"replicas/{replica.pk}/reports", body | fields)
 
     def crash(self, replica: Replica) -> None:
         """Let a replica's process die."""

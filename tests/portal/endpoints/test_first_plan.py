@@ -10,19 +10,23 @@ from tests.portal.endpoints.serving import Lab
 
 @pytest.mark.parametrize("kind", ["canary", "shadow"])
 def test_a_plan_that_compares_is_refused_for_a_new_endpoint(lab: Lab, kind: str) -> None:
-    wanted = {"name": "digits", "model": "digits", "version": "1", "plan": {"kind": kind}}
-    refused = lab.api.post("projects/vision/endpoints", wanted)
-    told = json_of(refused)
-    assert (refused.status_code, told["code"], told["field"]) == (422, "nothing_to_compare", "plan")
-    assert f"No revision is serving yet, so a {kind} has nothing" in told["detail"]
-    assert "all_at_once" in told["next_step"]
+    body = {"name": "digits", "model": "digits", "version": "1", "plan": {"kind": kind}}
+    refused = lab.api.post("projects/vision/endpoints", body)
+    problem = json_of(refused)
+    assert (refused.status_code, problem["code"], problem["field"]) == (
+        422,
+        "nothing_to_compare",
+        "plan",
+    )
+    assert f"No revision is serving yet, so a {kind} has nothing" in problem["detail"]
+    assert "all_at_once" in problem["next_step"]
     assert not Endpoint.objects.exists()
 
 
 def test_all_at_once_is_taken_and_may_bake(lab: Lab) -> None:
-    found = lab.serving(plan={"kind": "all_at_once", "bake_s": 60})
-    assert found["rollout"]["state"] == "baking"
-    assert found["revisions"][0]["weight"] == 100
+    endpoint = lab.serving(plan={"kind": "all_at_once", "bake_s": 60})
+    assert endpoint["rollout"]["state"] == "baking"
+    assert endpoint["revisions"][0]["weight"] == 100
     with lab.later(minutes=1.1):
         lab.look_after()
         assert lab.show()["rollout"] is None
@@ -76,8 +80,8 @@ def test_an_endpoint_that_failed_takes_its_next_version_all_at_once(
     lab.report(lab.replicas(1)[0], "failed", reason="No module named xgboost.")
     lab.look_after()
     assert lab.show()["state"] == "failed"
-    told = lab.promote("2", status=422, kind=kind, bake_s=60)
-    assert (told["code"], told["field"]) == ("nothing_to_compare", "plan")
+    problem = lab.promote("2", status=422, kind=kind, bake_s=60)
+    assert (problem["code"], problem["field"]) == ("nothing_to_compare", "plan")
     assert lab.show()["state"] == "failed"
     assert Revision.objects.count() == 1
     bob = browser_of(people.bob)

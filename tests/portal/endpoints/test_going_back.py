@@ -96,7 +96,7 @@ def test_a_judge_of_quality_has_the_last_word(
     lab.settle()
     judge.says = "The share of class 8 grew from 10 to 60 %."
     lab.look_after()
-    assert judge.asked[-1].previous_id == lab.ids(1)[1]
+    assert judge.evidence[-1].previous_id == lab.ids(1)[1]
     assert lab.revision(2)["reason"] == judge.says
     assert gateway.weights() == {"1": 100}
 

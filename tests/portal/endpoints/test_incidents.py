@@ -78,7 +78,7 @@ def test_a_span_without_more_ends_the_incident_and_the_next_one_is_another(
         assert "not captured between" in incident["message"]
         _counted(gateway, ids, answered=8, captured=4, uncaptured=4)
         lab.look_after()
-        assert [one["predictions"] for one in lab.show()["incidents"]] == [1, 3]
+        assert [entry["predictions"] for entry in lab.show()["incidents"]] == [1, 3]
         assert lab.story().count("not captured") == 2
     with lab.later(hours=2):
         lab.look_after()
@@ -93,7 +93,10 @@ def test_answers_of_a_standby_are_in_the_history_with_their_count(
     lab.serving()
     lab.promote("2", bake_s=0)
     lab.settle()
-    standby = {one["model_version"]: one["is_standby"] for one in gateway.route()["revisions"]}
+    standby = {
+        revision["model_version"]: revision["is_standby"]
+        for revision in gateway.route()["revisions"]
+    }
     assert standby == {"1": True, "2": False}
     _counted(gateway, lab.ids(1), answered=258, fallback=258, captured=258)
     with lab.later(seconds=11):

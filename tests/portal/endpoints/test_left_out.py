@@ -44,7 +44,9 @@ def test_revisions_that_are_left_out_are_counted(
     api = Api.of(people.bob)
     assert json_of(api.get(AT))["revisions_left_out"] == 0
     revision = Replica.objects.alive().get().revision
-    fields = {one.attname: getattr(revision, one.attname) for one in revision._meta.concrete_fields}
+    fields = {
+        field.attname: getattr(revision, field.attname) for field in revision._meta.concrete_fields
+    }
     for number in (2, 3):
         changes = {"id": f"rev_7ZZZZZZZZZZZZZZZZZZZZZZZZ{number}", "number": number}
         type(revision).objects.create(**fields | changes | {"state": "retired", "weight": 0})
@@ -103,7 +105,9 @@ def test_keys_beyond_the_first_are_counted(
 def test_every_revision_can_be_chosen_for_monitoring(lab: Lab, people: Personas) -> None:
     lab.serving()
     revision = Replica.objects.alive().get().revision
-    fields = {one.attname: getattr(revision, one.attname) for one in revision._meta.concrete_fields}
+    fields = {
+        field.attname: getattr(revision, field.attname) for field in revision._meta.concrete_fields
+    }
     for number in range(2, 24):
         changes = {"id": f"rev_7ZZZZZZZZZZZZZZZZZZZZZZZ{number:02}", "number": number}
         type(revision).objects.create(**fields | changes | {"state": "retired", "weight": 0})

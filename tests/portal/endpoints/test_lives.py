@@ -54,13 +54,13 @@ def test_a_replica_gets_its_orders_and_its_model_with_its_own_token(
     lab.create()
     lab.start_replicas()
     replica = lab.replicas(1)[0]
-    told = spec_of(replica, "127.0.0.1", "slw_token")
-    assert (told.endpoint, told.listen, told.model_version) == ("digits", "127.0.0.1:0", "1")
-    assert told.golden[0].predictions == [1]
-    assert told.files[0].url is not None
-    assert told.files[0].url.endswith(f"/api/gateway/v1/replicas/{replica.pk}/files/0")
+    spec = spec_of(replica, "127.0.0.1", "slw_token")
+    assert (spec.endpoint, spec.listen, spec.model_version) == ("digits", "127.0.0.1:0", "1")
+    assert spec.golden[0].predictions == [1]
+    assert spec.files[0].url is not None
+    assert spec.files[0].url.endswith(f"/api/gateway/v1/replicas/{replica.pk}/files/0")
     lab.report(replica, "ready", address="127.0.0.1:9001")
-    assert gateway.route()["revisions"] == [] or told.secret not in str(lab.show())
+    assert gateway.route()["revisions"] == [] or spec.secret not in str(lab.show())
     elsewhere = spec_of(replica, "10.0.0.7", "slw_token")
     assert (elsewhere.listen, elsewhere.advertise_host) == ("0.0.0.0:0", "10.0.0.7")
     assert ServedModel.model_validate(replica.revision.served).files[0].path == "model.pkl"
@@ -87,7 +87,7 @@ def test_a_canary_moves_traffic_step_by_step(lab: Lab, gateway: GatewayClient) -
         lab.look_after()
         shown = lab.show()
         assert shown["rollout"] is None
-        assert [one["state"] for one in shown["revisions"]] == ["serving", "standby"]
+        assert [revision["state"] for revision in shown["revisions"]] == ["serving", "standby"]
     with lab.later(minutes=30):
         lab.look_after()
         assert lab.revision(1)["state"] == "retired"
@@ -117,16 +117,16 @@ def test_rolling_back_to_a_warm_revision_takes_one_snapshot(
     before = gateway.snapshot()["version"]
     back = lab.do("rollback", {"reason": "customers complain"})
     assert back["rollout"] is None
-    found = gateway.route()
-    assert {one["model_version"]: one["weight"] for one in found["revisions"]} == {
+    route = gateway.route()
+    assert {revision["model_version"]: revision["weight"] for revision in route["revisions"]} == {
         "1": 100,
         "2": 0,
     }
-    assert all(one["replicas"] for one in found["revisions"])
+    assert all(revision["replicas"] for revision in route["revisions"])
     assert gateway.snapshot()["version"] > before
     assert "From revision 2 back to revision 1: by Bob: customers complain" in lab.story()
     again = lab.do("rollback")
-    assert [one["weight"] for one in again["revisions"]] == [100, 0]
+    assert [revision["weight"] for revision in again["revisions"]] == [100, 0]
 
 
 @pytest.mark.thorough
@@ -208,7 +208,7 @@ def test_a_replica_that_was_started_again_is_found_where_it_is_now(
     lab.report(replica, "loading")
     lab.report(replica, "ready", address="127.0.0.1:9001")
     (revision,) = gateway.route()["revisions"]
-    assert [one["address"] for one in revision["replicas"]] == ["127.0.0.1:9001"]
+    assert [item["address"] for item in revision["replicas"]] == ["127.0.0.1:9001"]
     assert "ready again" in lab.story()
 
 
@@ -235,7 +235,7 @@ def test_a_replica_leaves_after_what_it_works_on(lab: Lab, gateway: GatewayClien
     lab.look_after()
     route = gateway.route()
     assert (route["state"], route["reason"]) == ("paused", "Paused by Bob. over the weekend")
-    assert [one["replicas"] for one in route["revisions"]] == [[]]
+    assert [revision["replicas"] for revision in route["revisions"]] == [[]]
     with lab.later(seconds=3):
         link = {"replica_id": replica.pk, "state": "draining", "in_flight": 1}
         gateway.report(replicas=[link])
@@ -274,8 +274,8 @@ def test_keys_are_shown_once_and_gateways_know_only_their_digest(
     assert secret not in listed.content.decode()
     assert json_of(listed)["items"][0]["name"] == "shop"
     assert secret not in str(gateway.snapshot())
-    told = gateway.route()["keys"][0]
-    assert (told["sha256"], told["rate"]) == (
+    key = gateway.route()["keys"][0]
+    assert (key["sha256"], key["rate"]) == (
         EndpointKey.objects.get().sha256,
         {"per_s": 5.0, "burst": 10},
     )
@@ -384,27 +384,27 @@ def test_a_change_resets_what_is_null_and_leaves_what_is_left_out(
     lab.serving(limits=limits, rules={"max_p99_ms": 250, "max_error_percent": 1})
 
     def change(**body: Any) -> Any:
-        found = lab.api.patch("projects/vision/endpoints/digits", body)
-        assert found.status_code == 200, found.content
-        return json_of(found)
+        response = lab.api.patch("projects/vision/endpoints/digits", body)
+        assert response.status_code == 200, response.content
+        return json_of(response)
 
-    found = change(rules={"max_error_percent": None}, limits={"timeout_s": 3})
-    assert found["rules"]["max_error_percent"] is None
-    assert found["rules"]["max_p99_ms"] == 250
-    assert (found["limits"]["timeout_s"], found["limits"]["max_in_flight"]) == (3, 9)
-    assert found["limits"]["rate"] == rate
+    endpoint = change(rules={"max_error_percent": None}, limits={"timeout_s": 3})
+    assert endpoint["rules"]["max_error_percent"] is None
+    assert endpoint["rules"]["max_p99_ms"] == 250
+    assert (endpoint["limits"]["timeout_s"], endpoint["limits"]["max_in_flight"]) == (3, 9)
+    assert endpoint["limits"]["rate"] == rate
     assert gateway.route()["limits"]["rate"] == rate
-    found = change(limits={"rate": None}, rules={"max_p99_ms": None, "max_latency_factor": None})
-    assert found["limits"]["rate"] is None
-    assert found["limits"]["max_in_flight"] == 9
+    endpoint = change(limits={"rate": None}, rules={"max_p99_ms": None, "max_latency_factor": None})
+    assert endpoint["limits"]["rate"] is None
+    assert endpoint["limits"]["max_in_flight"] == 9
     assert gateway.route()["limits"]["rate"] is None
-    assert found["rules"] == {
+    assert endpoint["rules"] == {
         "is_on": True,
         "max_error_percent": None,
         "max_p99_ms": None,
         "max_latency_factor": None,
     }
-    assert change(limits=None, rules=None, min_replicas=None)["rules"] == found["rules"]
+    assert change(limits=None, rules=None, min_replicas=None)["rules"] == endpoint["rules"]
     refused = lab.api.patch("projects/vision/endpoints/digits", {"limits": {"timeout_s": None}})
     assert (refused.status_code, json_of(refused)["field"]) == (422, "limits.timeout_s")
 
@@ -423,8 +423,8 @@ def test_a_change_resets_what_is_null_and_leaves_what_is_left_out(
 def test_what_can_never_serve_is_refused_by_name(
     lab: Lab, changes: dict[str, object], field: str
 ) -> None:
-    wanted = {"name": "digits", "model": "digits", "version": "1"} | changes
-    refused = lab.api.post("projects/vision/endpoints", wanted)
+    body = {"name": "digits", "model": "digits", "version": "1"} | changes
+    refused = lab.api.post("projects/vision/endpoints", body)
     assert refused.status_code == 422
     assert json_of(refused)["field"] == field
     assert not Replica.objects.exists()

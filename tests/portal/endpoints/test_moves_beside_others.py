@@ -34,16 +34,16 @@ def test_a_report_that_comes_while_traffic_moves_is_taken_right_after(
         assert somebody_waits()
         Revision.objects.filter(pk=revision_id).update(weight=50)
     other.end()
-    found = Revision.objects.get(pk=revision_id)
-    assert (found.answered, found.weight) == (5, 50)
+    revision = Revision.objects.get(pk=revision_id)
+    assert (revision.answered, revision.weight) == (5, 50)
 
 
 def test_a_key_that_is_made_while_traffic_moves_is_made(lab: Lab, people: Personas) -> None:
     lab.serving()
     endpoint_id, _ = lab.ids(1)
-    mine = Endpoint.objects.get(pk=endpoint_id)
-    wanted = EndpointKeyIn(name="shop")
-    other = Other(lambda: create_key(endpoint=mine, by=people.alice, spec=wanted))
+    own = Endpoint.objects.get(pk=endpoint_id)
+    spec = EndpointKeyIn(name="shop")
+    other = Other(lambda: create_key(endpoint=own, by=people.alice, spec=spec))
     with transaction.atomic():
         endpoint = locked(endpoint_id)
         assert endpoint is not None
@@ -90,5 +90,5 @@ def test_a_page_says_what_the_database_cannot_do_at_this_moment(
     keys, form = "/p/vision/endpoints/digits/keys/new", {"name": "shop", "scope": "predict"}
     busy = ended_by_a_deadlock(endpoint_id, lambda: client.post(keys, form, headers=asks))
     assert (busy.status_code, busy.headers["Retry-After"]) == (503, "1"), busy.content
-    said = busy.headers["HX-Trigger"] if asks else busy.content.decode()
-    assert "Try again in a moment." in said
+    message = busy.headers["HX-Trigger"] if asks else busy.content.decode()
+    assert "Try again in a moment." in message

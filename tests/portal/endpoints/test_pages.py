@@ -300,8 +300,8 @@ def test_a_rollout_in_an_hour_says_when_its_next_step_comes(lab: Lab, bob: Clien
 
 def test_a_replica_that_is_not_ready_says_what_it_waits_for(lab: Lab, bob: Client) -> None:
     def reasons() -> list[str]:
-        found = json_of(lab.api.get("projects/vision/endpoints/digits/replicas"))
-        return [one["reason"] for one in found]
+        replicas = json_of(lab.api.get("projects/vision/endpoints/digits/replicas"))
+        return [item["reason"] for item in replicas]
 
     lab.create(min_replicas=17, max_replicas=17)
     lab.look_after()

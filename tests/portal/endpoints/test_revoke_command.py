@@ -21,10 +21,10 @@ from tests.workers.serving import KEY, Plane, key_route, plane
 def dataplane() -> Iterator[Plane]:
     """A real gateway, whose folder is where that of this installation is looked for."""
     folder = folder_of(env())
-    with plane() as found:
+    with plane() as running_plane:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        Path(folder).symlink_to(found.data_dir)
-        yield found
+        Path(folder).symlink_to(running_plane.data_dir)
+        yield running_plane
         folder.unlink()
 
 
@@ -52,9 +52,9 @@ def test_the_gateway_refuses_the_key_while_the_portal_is_stopped(
     dataplane.serve(dataplane.replica(), keys=[key_route(KEY), key_route(text, key_id)])
     dataplane.portal.stop()
     assert dataplane.predict([[1, 2, 3, 4]], key=text).status == 200
-    said = revoke(key_id)
-    assert "rejects them within a second" in said
-    assert f"workers.gateway.revoke --data-dir FOLDER {key_id}" in said
+    output = revoke(key_id)
+    assert "rejects them within a second" in output
+    assert f"workers.gateway.revoke --data-dir FOLDER {key_id}" in output
     eventually(lambda: dataplane.predict([[1, 2, 3, 4]], key=text).status == 401, within_s=5)
     assert dataplane.predict([[1, 2, 3, 4]]).status == 200
     assert EndpointKey.objects.get(pk=key_id).revoked_at is not None
@@ -74,4 +74,4 @@ def test_a_key_is_known_by_its_text(
     monkeypatch.setattr("sys.stdin", StringIO(f"{key[1]}\n"))
     assert key[0] in revoke("--stdin")
     shown = json_of(Api.of(people.bob).get("projects/vision/endpoints/digits/keys"))["items"]
-    assert [one["revoked_at"] is None for one in shown] == [False]
+    assert [item["revoked_at"] is None for item in shown] == [False]

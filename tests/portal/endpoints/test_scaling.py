@@ -11,8 +11,8 @@ from tests.portal.endpoints.serving import GatewayClient, Lab
 
 
 def _told(kind: str) -> list[str]:
-    found = EndpointEvent.objects.filter(kind=kind).order_by("pk")
-    return list(found.values_list("message", flat=True))
+    events = EndpointEvent.objects.filter(kind=kind).order_by("pk")
+    return list(events.values_list("message", flat=True))
 
 
 def _report(lab: Lab, gateway: GatewayClient, **what: Any) -> None:
@@ -86,9 +86,9 @@ def test_waiting_requests_bring_one_replica_at_a_time(lab: Lab, gateway: Gateway
     lab.serving(max_replicas=2, target_queue_ms=50)
     for times in range(1, 5):
         _report(lab, gateway, in_flight=4, queue_ms_sum=900 * times)
-    found = lab.show()
+    endpoint = lab.show()
     # The one that starts will take some of it: until then nobody knows whether that is enough.
-    assert (found["desired_replicas"], found["missing_replicas_reason"]) == (2, "")
+    assert (endpoint["desired_replicas"], endpoint["missing_replicas_reason"]) == (2, "")
     assert "From 1 to 2 replicas: Requests waited 90 ms on average" in lab.story()
     lab.settle()
     _report(lab, gateway, in_flight=4, queue_ms_sum=900 * 5)

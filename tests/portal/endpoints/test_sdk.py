@@ -46,18 +46,21 @@ def test_an_endpoint_lives_its_life_through_the_sdk(lab: Lab, bob: slipway.Clien
     )
     assert (made.state, made.max_replicas) == ("creating", 3)
     lab.settle()
-    assert [one.name for one in bob.endpoints.list(project="vision", state="serving")] == ["digits"]
+    assert [
+        endpoint.name for endpoint in bob.endpoints.list(project="vision", state="serving")
+    ] == ["digits"]
     rollout = bob.endpoints.promote(
         "digits", project="vision", version=2, plan="canary", percents=[5, 100], bake_s=60
     )
     assert (rollout.percents, rollout.revision) == ([5, 100], 2)
     lab.settle()
     weights = {
-        one.number: one.weight for one in bob.endpoints.get("digits", project="vision").revisions
+        revision.number: revision.weight
+        for revision in bob.endpoints.get("digits", project="vision").revisions
     }
     assert weights == {1: 95, 2: 5}
     back = bob.endpoints.rollback("digits", project="vision", reason="not good")
-    assert {one.number: one.weight for one in back.revisions}[1] == 100
+    assert {revision.number: revision.weight for revision in back.revisions}[1] == 100
     lab.settle()
     assert bob.endpoints.scale("digits", project="vision", min_replicas=2).min_replicas == 2
     limits = {"max_body_bytes": 1000}
@@ -67,8 +70,8 @@ def test_an_endpoint_lives_its_life_through_the_sdk(lab: Lab, bob: slipway.Clien
     )
     assert bob.endpoints.pause("digits", project="vision", reason="over night").state == "paused"
     assert bob.endpoints.resume("digits", project="vision").state == "serving"
-    said = [event.message for event in bob.endpoints.events("digits", project="vision")]
-    assert "Paused by Bob. over night" in said
+    messages = [event.message for event in bob.endpoints.events("digits", project="vision")]
+    assert "Paused by Bob. over night" in messages
     assert len(list(bob.endpoints.rollouts("digits", project="vision"))) == 2
     assert bob.endpoints.replicas("digits", project="vision")
     assert bob.endpoints.traffic("digits", project="vision", minutes=5) == []
@@ -96,12 +99,12 @@ def test_refusals_come_back_with_the_field(lab: Lab, bob: slipway.Client) -> Non
 
 def test_without_a_gateway_a_prediction_says_so(lab: Lab, bob: slipway.Client) -> None:
     lab.create()
-    asked = slipway.Endpoint(
+    endpoint = slipway.Endpoint(
         "digits", project="vision", client=bob, retries=slipway.Retries(attempts=1)
     )
-    assert asked.url == "http://localhost:9/v1/digits"
+    assert endpoint.url == "http://localhost:9/v1/digits"
     with pytest.raises(errors.Unavailable, match="gateway does not respond"):
-        asked.predict([[1]])
+        endpoint.predict([[1]])
 
 
 def test_the_sdk_lists_every_replica(lab: Lab, bob: slipway.Client) -> None:

@@ -18,7 +18,7 @@ def test_promotes_in_a_row_keep_the_newest_replaced_revision_warm_and_no_other(l
     for version in ("2", "3", "4"):
         lab.promote(version, bake_s=0)
         lab.settle()
-    states = {one["number"]: one["state"] for one in lab.show()["revisions"]}
+    states = {revision["number"]: revision["state"] for revision in lab.show()["revisions"]}
     assert (states[4], states[3]) == ("serving", "standby")
     with lab.later(minutes=2):
         lab.settle()
@@ -42,7 +42,7 @@ def test_how_long_is_a_setting_with_its_price(lab: Lab, people: Personas, client
     assert lab.revision(1)["state"] == "retired"
     lab.promote("3", bake_s=0)
     lab.settle()
-    assert {one["state"] for one in lab.show()["revisions"]} == {"serving", "retired"}
+    assert {revision["state"] for revision in lab.show()["revisions"]} == {"serving", "retired"}
     refused = lab.api.patch("projects/vision/endpoints/digits", {"warm_minutes": 1441})
     assert refused.status_code == 422
 

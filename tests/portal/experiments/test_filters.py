@@ -22,14 +22,14 @@ NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 
 
 def test_a_filter_is_read_as_mlflow_reads_it() -> None:
-    found = parse_filter(
+    parsed = parse_filter(
         "metrics.loss < 0.5 AND params.`learning rate` = '0.1' and tags.\"a b\" LIKE '%x%' "
         "and attributes.status != 'FAILED' and run_name ILIKE 'calm%' and start_time >= 17 "
         "and params.opt in ('sgd', 'adam') and tags.team is not null "
         "and metric.val/acc.top1 >= 1e-3"
     )
     metric, param, tag = FieldKind.METRIC, FieldKind.PARAM, FieldKind.TAG
-    assert found == (
+    assert parsed == (
         FilterCondition(RunField(metric, "loss"), "<", 0.5),
         FilterCondition(RunField(param, "learning rate"), "=", "0.1"),
         FilterCondition(RunField(tag, "a b"), "like", "%x%"),

@@ -43,13 +43,13 @@ def environment_of(job: Job) -> dict[str, str]:
 
 
 def test_a_job_finds_its_run_however_often_the_node_asks(running: Job, people: Personas) -> None:
-    told = environment_of(running)
-    assert environment_of(running) == told
-    assert told["MLFLOW_RUN_ID"] == run_id_of(running.pk)
-    assert told["MLFLOW_EXPERIMENT_NAME"] == "digits"
-    assert told["MLFLOW_TRACKING_TOKEN"] == told["SLIPWAY_TOKEN"]
-    assert told["MLFLOW_TRACKING_URI"] == told["SLIPWAY_URL"] + "/mlflow"
-    run = Run.objects.select_related("experiment").get(pk=told["MLFLOW_RUN_ID"])
+    environment = environment_of(running)
+    assert environment_of(running) == environment
+    assert environment["MLFLOW_RUN_ID"] == run_id_of(running.pk)
+    assert environment["MLFLOW_EXPERIMENT_NAME"] == "digits"
+    assert environment["MLFLOW_TRACKING_TOKEN"] == environment["SLIPWAY_TOKEN"]
+    assert environment["MLFLOW_TRACKING_URI"] == environment["SLIPWAY_URL"] + "/mlflow"
+    run = Run.objects.select_related("experiment").get(pk=environment["MLFLOW_RUN_ID"])
     assert (run.experiment.workspace, run.experiment.name) == (people.vision.pk, "digits")
     tags = dict(run.tags.values_list("key", "value"))
     assert tags["slipway.job"] == running.pk

@@ -141,10 +141,10 @@ def test_a_part_of_a_curve_has_all_its_points(people: Personas, digits: Experime
 def test_runs_are_compared_by_what_differs(people: Personas, digits: Experiment) -> None:
     ids = [run_named(name).pk for name in ("second", "first", "foreign")]
     query = urlencode([("run", run_id) for run_id in [*ids, NOBODY]])
-    found = json_of(Api.of(people.vera).get(f"projects/vision/runs/compare?{query}"))
-    assert [run["name"] for run in found["runs"]] == ["second", "first"]
-    assert found["differing_params"] == ["lr", "opt"]
-    assert found["metrics"] == ["loss"]
+    comparison = json_of(Api.of(people.vera).get(f"projects/vision/runs/compare?{query}"))
+    assert [run["name"] for run in comparison["runs"]] == ["second", "first"]
+    assert comparison["differing_params"] == ["lr", "opt"]
+    assert comparison["metrics"] == ["loss"]
 
 
 def test_what_is_deleted_can_be_taken_back_and_then_destroyed_with_its_bytes(

@@ -18,7 +18,7 @@ from tests.portal.experiments.world import log_curve, make_experiment, make_run
 pytestmark = [pytest.mark.postgres, pytest.mark.django_db(databases=["default", "tracking"])]
 
 
-def wanted(project: Project, **changes: Any) -> RunSearch:
+def search_for(project: Project, **changes: Any) -> RunSearch:
     """A search of a project's runs; `filter` and `order` are written as in the address."""
     if "filter" in changes:
         changes["conditions"] = parse_filter(changes.pop("filter"))
@@ -31,27 +31,27 @@ def wanted(project: Project, **changes: Any) -> RunSearch:
 
 def names(search: RunSearch) -> list[str]:
     """The names of all runs of a search, over all its pages of two."""
-    found: list[str] = []
+    listed: list[str] = []
     cursor = None
     while True:
         page = SqlTracker().search(RunSearch(**{**search.__dict__, "limit": 2, "cursor": cursor}))
-        found += [run.name for run in page.items]
+        listed += [run.name for run in page.items]
         cursor = page.next_cursor
         if cursor is None:
-            return found
+            return listed
 
 
 @pytest.fixture
 def runs(people: Personas) -> Project:
     """Five runs of vision, one of them in the trash, and one of other with the same words."""
     ours, theirs = make_experiment(people.vision), make_experiment(people.other)
-    facts: list[dict[str, Any]] = [
+    logged: list[dict[str, Any]] = [
         {"metrics": {"loss": 0.5}, "params": {"lr": "0.1", "opt": "sgd"}, "tags": {"team": "A%b"}},
         {"metrics": {"loss": math.nan}, "params": {"lr": "0.2", "opt": "sgd"}},
         {"metrics": {"loss": math.inf}, "params": {"lr": "0.1"}, "status": "FAILED"},
         {"metrics": {"other": 1.0}, "params": {"opt": "adam"}, "tags": {"team": "axb"}},
     ]
-    for number, fact in enumerate(facts):
+    for number, fact in enumerate(logged):
         make_run(ours, f"r{number}", minute=number, **fact)
     make_run(ours, "binned", minute=9, lifecycle_stage="deleted", metrics={"loss": 0.5})
     make_run(theirs, "foreign", minute=5, metrics={"loss": 0.5}, params={"lr": "0.1"})
@@ -60,7 +60,7 @@ def runs(people: Personas) -> Project:
 
 @pytest.mark.parametrize("few", [0, 2_000])
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("", ["r3", "r2", "r1", "r0"]),
         ("metrics.loss < 1", ["r0"]),
@@ -80,10 +80,10 @@ def runs(people: Personas) -> Project:
     ],
 )
 def test_a_filter_finds_what_mlflow_would(
-    runs: Project, monkeypatch: pytest.MonkeyPatch, few: int, text: str, found: list[str]
+    runs: Project, monkeypatch: pytest.MonkeyPatch, few: int, text: str, expected: list[str]
 ) -> None:
     monkeypatch.setattr(search, "FEW", few)
-    assert names(wanted(runs, filter=text)) == found
+    assert names(search_for(runs, filter=text)) == expected
 
 
 def test_sqlite_reads_only_entries_with_the_value_that_a_filter_asks_for(
@@ -92,9 +92,11 @@ def test_sqlite_reads_only_entries_with_the_value_that_a_filter_asks_for(
     tracking = connections["tracking"]
     if tracking.vendor != "sqlite":
         pytest.skip("PostgreSQL plans by its statistics")
-    with CaptureQueriesContext(tracking) as asked:
-        assert names(wanted(runs, filter="params.lr = '0.1'"))
-    by_value = next(q["sql"] for q in asked if q["sql"].startswith("SELECT v.run_uuid FROM params"))
+    with CaptureQueriesContext(tracking) as queries:
+        assert names(search_for(runs, filter="params.lr = '0.1'"))
+    by_value = next(
+        q["sql"] for q in queries if q["sql"].startswith("SELECT v.run_uuid FROM params")
+    )
     with tracking.cursor() as cursor:
         cursor.execute(f"EXPLAIN QUERY PLAN {by_value}")
         plan = cursor.fetchone()[-1]
@@ -102,7 +104,7 @@ def test_sqlite_reads_only_entries_with_the_value_that_a_filter_asks_for(
 
 
 @pytest.mark.parametrize(
-    ("order", "found"),
+    ("order", "expected"),
     [
         ("start_time", ["r0", "r1", "r2", "r3"]),
         ("metrics.loss", ["r0", "r2", "r3", "r1"]),
@@ -112,20 +114,20 @@ def test_sqlite_reads_only_entries_with_the_value_that_a_filter_asks_for(
     ],
 )
 def test_pages_follow_each_other_in_any_order_without_gap_or_repetition(
-    runs: Project, order: str, found: list[str]
+    runs: Project, order: str, expected: list[str]
 ) -> None:
-    listed = names(wanted(runs, order=order))
+    listed = names(search_for(runs, order=order))
     assert sorted(listed) == ["r0", "r1", "r2", "r3"]
     if order.startswith("params"):
         assert listed[0] == "r3"
         assert listed[3] == "r2"
     else:
-        assert listed == found
+        assert listed == expected
 
 
 def test_runs_come_with_the_columns_that_were_asked_for(runs: Project) -> None:
     columns = tuple(parse_field(text, name="c") for text in ("metrics.loss", "params.opt"))
-    page = SqlTracker().search(wanted(runs, columns=columns))
+    page = SqlTracker().search(search_for(runs, columns=columns))
     by_name = {run.name: run for run in page.items}
     assert by_name["r0"].metrics == {"loss": 0.5}
     assert math.isnan(by_name["r1"].metrics["loss"])
@@ -135,23 +137,23 @@ def test_runs_come_with_the_columns_that_were_asked_for(runs: Project) -> None:
 
 
 def test_the_bin_is_listed_apart(runs: Project) -> None:
-    assert names(wanted(runs, stage=Stage.DELETED)) == ["binned"]
+    assert names(search_for(runs, stage=Stage.DELETED)) == ["binned"]
 
 
 def test_another_projects_experiment_finds_nothing(runs: Project, people: Personas) -> None:
     theirs = SqlTracker().experiments(people.other.pk)[0]
-    assert names(wanted(runs, experiment_ids=(theirs.id,))) == []
-    assert names(wanted(people.other)) == ["foreign"]
+    assert names(search_for(runs, experiment_ids=(theirs.id,))) == []
+    assert names(search_for(people.other)) == ["foreign"]
 
 
 def test_groups_count_runs_and_take_means(runs: Project) -> None:
     by = parse_field("params.opt", name="group")
     columns = (parse_field("metrics.loss", name="c"),)
-    groups = SqlTracker().groups(wanted(runs, columns=columns, filter="metrics.loss < 9"), by)
+    groups = SqlTracker().groups(search_for(runs, columns=columns, filter="metrics.loss < 9"), by)
     assert [(group.value, group.runs, group.means) for group in groups] == [
         ("sgd", 1, {"loss": 0.5})
     ]
-    assert {group.value: group.runs for group in SqlTracker().groups(wanted(runs), by)} == {
+    assert {group.value: group.runs for group in SqlTracker().groups(search_for(runs), by)} == {
         "sgd": 2,
         "adam": 1,
         None: 1,
@@ -159,7 +161,7 @@ def test_groups_count_runs_and_take_means(runs: Project) -> None:
 
 
 def test_fields_are_those_of_the_projects_own_runs(runs: Project) -> None:
-    known = SqlTracker().fields(wanted(runs))
+    known = SqlTracker().fields(search_for(runs))
     assert [str(field) for field in known.fields] == [
         *("metrics.loss", "metrics.other"),
         *("params.lr", "params.opt", "tags.team"),
@@ -199,10 +201,10 @@ def test_a_long_curve_keeps_its_peaks_its_ends_and_what_is_no_number(people: Per
 
 
 def test_one_run_is_shown_whole_to_its_own_project_alone(runs: Project, people: Personas) -> None:
-    page = SqlTracker().search(wanted(runs, filter="run_name = 'r0'"))
-    found = SqlTracker().run(runs.pk, page.items[0].id)
-    assert found is not None
-    assert found.experiment == "digits"
-    assert found.facts.params == {"lr": "0.1", "opt": "sgd"}
-    assert [(value.key, value.value, value.step) for value in found.metrics] == [("loss", 0.5, 0)]
+    page = SqlTracker().search(search_for(runs, filter="run_name = 'r0'"))
+    run = SqlTracker().run(runs.pk, page.items[0].id)
+    assert run is not None
+    assert run.experiment == "digits"
+    assert run.facts.params == {"lr": "0.1", "opt": "sgd"}
+    assert [(value.key, value.value, value.step) for value in run.metrics] == [("loss", 0.5, 0)]
     assert SqlTracker().run(people.other.pk, page.items[0].id) is None

@@ -15,8 +15,8 @@ NOON_MS = 1_790_000_000_000
 def make_experiment(project: Project | str, name: str = "digits", **changes: Any) -> Experiment:
     """Make an experiment of a project."""
     workspace = project if isinstance(project, str) else project.pk
-    facts: dict[str, Any] = {"lifecycle_stage": "active", "creation_time": NOON_MS} | changes
-    made = Experiment.objects.create(name=name, workspace=workspace, **facts)
+    fields: dict[str, Any] = {"lifecycle_stage": "active", "creation_time": NOON_MS} | changes
+    made = Experiment.objects.create(name=name, workspace=workspace, **fields)
     made.artifact_location = f"mlflow-artifacts:/workspaces/{workspace}/{made.pk}"
     made.save()
     return made
@@ -35,17 +35,17 @@ def make_run(
     """Make a run that began `minute` minutes after NOON_MS, with the last point of each metric."""
     run_id = uuid4().hex
     began = NOON_MS + minute * 60_000
-    facts: dict[str, Any] = {"status": "FINISHED", "end_time": began + 30_000} | changes
+    fields: dict[str, Any] = {"status": "FINISHED", "end_time": began + 30_000} | changes
     run = Run.objects.create(
         run_uuid=run_id,
         name=name,
         experiment=experiment,
-        lifecycle_stage=facts.pop("lifecycle_stage", "active"),
+        lifecycle_stage=fields.pop("lifecycle_stage", "active"),
         source_type="UNKNOWN",
-        user_id=facts.pop("user_id", "bob"),
+        user_id=fields.pop("user_id", "bob"),
         start_time=began,
         artifact_uri=f"{experiment.artifact_location}/{run_id}/artifacts",
-        **facts,
+        **fields,
     )
     for key, value in (metrics or {}).items():
         log_curve(run, key, [value])

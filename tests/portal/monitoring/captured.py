@@ -47,9 +47,9 @@ class Traffic:
 
     def settings(self, **changes: Any) -> Any:
         """Change how it is watched."""
-        found = self.api.call("PATCH", f"{self.root}/monitoring/settings", changes)
-        assert found.status_code == 200, found.content
-        return json_of(found)
+        response = self.api.call("PATCH", f"{self.root}/monitoring/settings", changes)
+        assert response.status_code == 200, response.content
+        return json_of(response)
 
     def capture(
         self,
@@ -74,18 +74,18 @@ class Traffic:
             }
         )
         ids, entries = [], []
-        for at, (asked, said) in enumerate(zip(requests, responses, strict=True)):
-            moment = begin + timedelta(milliseconds=at)
-            ids.append(prediction_id(moment))
-            sent = asked if isinstance(asked, bytes) else orjson.dumps(asked)
+        for at, (request, response) in enumerate(zip(requests, responses, strict=True)):
+            predicted_at = begin + timedelta(milliseconds=at)
+            ids.append(prediction_id(predicted_at))
+            sent = request if isinstance(request, bytes) else orjson.dumps(request)
             entries.append(
                 entry(
                     ids[-1].encode(),
                     key.encode(),
-                    int(moment.timestamp() * 1_000_000) * 1_000,
+                    int(predicted_at.timestamp() * 1_000_000) * 1_000,
                     2_000,
                     sent,
-                    orjson.dumps(said) if status == 200 else b"",
+                    orjson.dumps(response) if status == 200 else b"",
                     *(0, 0, contract, flags, status),
                 )
             )
@@ -131,16 +131,18 @@ class Traffic:
 
     def get(self, path: str, **query: Any) -> Any:
         """Ask for something of the endpoint."""
-        found = self.api.get(f"{self.root}/{path}?{urlencode(query)}")
-        assert found.status_code == 200, found.content
-        return json_of(found)
+        response = self.api.get(f"{self.root}/{path}?{urlencode(query)}")
+        assert response.status_code == 200, response.content
+        return json_of(response)
 
     def post(self, path: str, body: Any, *, status: int = 200) -> Any:
         """Post to the endpoint."""
-        found = self.api.post(f"{self.root}/{path}", body)
-        assert found.status_code == status, found.content
-        return json_of(found)
+        response = self.api.post(f"{self.root}/{path}", body)
+        assert response.status_code == status, response.content
+        return json_of(response)
 
     def feature(self, name: str, **query: Any) -> Any:
         """Show one input."""
-        return next(one for one in self.shown(**query)["features"] if one["name"] == name)
+        return next(
+            feature for feature in self.shown(**query)["features"] if feature["name"] == name
+        )

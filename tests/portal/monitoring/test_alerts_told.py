@@ -111,8 +111,8 @@ def test_public_addresses_are_public() -> None:
 
 
 def _names(*answers: str) -> Iterator[list[object]]:
-    for one in answers:
-        yield [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, 443))]
+    for address in answers:
+        yield [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 443))]
 
 
 def test_a_name_that_leads_inside_is_refused_and_rebinding_changes_nothing(
@@ -124,14 +124,14 @@ def test_a_name_that_leads_inside_is_refused_and_rebinding_changes_nothing(
     # Public when it is looked at, inside when it is asked again: it is not asked again.
     answers = _names("93.184.215.14", "127.0.0.1")
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: next(answers))
-    asked: list[httpx.Request] = []
+    requests: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request)
+        requests.append(request)
         return httpx.Response(200)
 
     post("https://rebound.example.org/hook?a=1", b"{}", {}, transport=httpx.MockTransport(answer))
-    (request,) = asked
+    (request,) = requests
     assert request.url.host == "93.184.215.14"
     assert request.headers["Host"] == "rebound.example.org"
     assert request.extensions["sni_hostname"] == "rebound.example.org"
@@ -154,17 +154,17 @@ def test_redirects_are_not_followed_and_failures_are_told(ear: _Ear) -> None:
 def test_an_alert_for_somebody_who_left_is_counted_as_not_delivered(
     traffic: Traffic, people: Personas
 ) -> None:
-    wanted = {"kind": "email", "target": people.vera.email}
-    traffic.post("monitoring/channels", wanted, status=201)
+    body = {"kind": "email", "target": people.vera.email}
+    traffic.post("monitoring/channels", body, status=201)
     left = Api.of(people.alice).delete(f"projects/vision/members/{people.vera.pk}")
     assert left.status_code == 204
     raise_alert(traffic.endpoint, AlertReason("errors", "9 of 10 failed"))
     deliver_pending()
-    by_target = {one["target"]: one for one in traffic.get("monitoring/channels")}
-    told = by_target[people.vera.email]
-    assert told["undelivered"] == 1
-    assert "the address no longer belongs to a member of the project" in told["last_error"]
-    assert {one["undelivered"] for one in by_target.values()} == {0, 1}
+    by_target = {item["target"]: item for item in traffic.get("monitoring/channels")}
+    channel = by_target[people.vera.email]
+    assert channel["undelivered"] == 1
+    assert "the address no longer belongs to a member of the project" in channel["last_error"]
+    assert {item["undelivered"] for item in by_target.values()} == {0, 1}
 
 
 def test_a_webhook_is_told_once_and_can_prove_who_sent_it(traffic: Traffic, ear: _Ear) -> None:
@@ -193,7 +193,7 @@ def test_a_webhook_is_told_once_and_can_prove_who_sent_it(traffic: Traffic, ear:
     assert json.loads(body)["reason"] == "9 of 10 failed <b>&"
     assert "9 of 10 failed &lt;b&gt;&amp;" in json.loads(bodies["slack"][1])["text"]
     listed = traffic.get("monitoring/channels")
-    assert [one["kind"] for one in listed] == ["email", "webhook", "slack"]
+    assert [channel["kind"] for channel in listed] == ["email", "webhook", "slack"]
     assert "secret" not in listed[1]
     gone = traffic.api.call("DELETE", f"{traffic.root}/monitoring/channels/{made['id']}")
     assert gone.status_code == 204

@@ -39,8 +39,8 @@ def _asked(a: float | str, *, c: float = 0.0, own: str = "") -> dict[str, Any]:
 
 
 def _fail(traffic: Traffic, values: list[Any], status: int, **more: Any) -> list[str]:
-    asked = [_asked(one) for one in values]
-    return traffic.capture(asked, [None] * len(values), status=status, **more)
+    bodies = [_asked(value) for value in values]
+    return traffic.capture(bodies, [None] * len(values), status=status, **more)
 
 
 @pytest.mark.thorough
@@ -73,7 +73,7 @@ def test_what_failed_is_in_no_statistic(traffic: Traffic) -> None:
     label_predictions(
         endpoint=traffic.endpoint,
         by=traffic.endpoint.made_by,
-        labels=[LabelIn(prediction_id=one, value=1) for one in ids],
+        labels=[LabelIn(prediction_id=prediction_id, value=1) for prediction_id in ids],
     )
     traffic.look()
     traffic.look()
@@ -101,15 +101,18 @@ def test_what_is_refused_adds_and_changes_no_column(traffic: Traffic) -> None:
     traffic.look()
     refused = traffic.api.get(f"{traffic.root}/predictions?feature=made_up&value=1")
     assert (refused.status_code, b"no_such_feature" in refused.content) == (422, True)
-    found = traffic.get("predictions", feature="a", operator=">", value="2.9", status="400")
-    assert [one["inputs"]["a"] for one in found["items"]] == [3.0]
+    matches = traffic.get("predictions", feature="a", operator=">", value="2.9", status="400")
+    assert [prediction["inputs"]["a"] for prediction in matches["items"]] == [3.0]
 
 
 def test_predictions_are_found_by_status_and_selected_when_asked_for(traffic: Traffic) -> None:
     good = traffic.normal(20)
     bad = _fail(traffic, [3.0, 4.0], 500) + _fail(traffic, [5.0], 504)
     traffic.look()
-    by_id = {one["prediction_id"]: one for one in traffic.get("predictions")["items"]}
+    by_id = {
+        prediction["prediction_id"]: prediction
+        for prediction in traffic.get("predictions")["items"]
+    }
     assert {name: by_id[name]["status"] for name in bad} == dict(
         zip(bad, (500, 500, 504), strict=True)
     )
@@ -117,15 +120,15 @@ def test_predictions_are_found_by_status_and_selected_when_asked_for(traffic: Tr
     shown = by_id[bad[0]]
     assert (shown["inputs"]["a"], set(shown["outputs"].values()) - {None}) == (3.0, set())
     for status, ids in (("failed", bad), ("answered", good), ("504", bad[2:]), ("any", good + bad)):
-        found = traffic.get("predictions", status=status, limit=100)["items"]
-        assert {one["prediction_id"] for one in found} == set(ids)
+        matches = traffic.get("predictions", status=status, limit=100)["items"]
+        assert {prediction["prediction_id"] for prediction in matches} == set(ids)
     refused = traffic.api.get(f"{traffic.root}/predictions?status=200ish")
     assert (refused.status_code, b"status" in refused.content) == (422, True)
     for dataset, filters in (("good", {}), ("bad", {"status": "failed"})):
-        wanted = {"dataset": dataset, "filters": filters, "only_labelled": False}
-        traffic.post("selections", wanted, status=202)
+        selection = {"dataset": dataset, "filters": filters, "only_labelled": False}
+        traffic.post("selections", selection, status=202)
     run_pending()
-    rows = {one["dataset"]: one["rows"] for one in traffic.get("selections")["items"]}
+    rows = {item["dataset"]: item["rows"] for item in traffic.get("selections")["items"]}
     assert rows == {"good": 20, "bad": 3}
     assert Version.objects.filter(dataset__name="bad").count() == 1
 
@@ -158,11 +161,11 @@ def test_a_selection_of_too_many_predictions_is_refused_and_never_cut(
     traffic.look()
     for most, rows, reason in ((20, 20, ""), (19, 0, "More than 19 rows match")):
         monkeypatch.setattr(prediction_search, "_MOST_IDS", most)
-        wanted = {"dataset": f"of-{most}", "filters": {}, "only_labelled": False}
-        traffic.post("selections", wanted, status=202)
+        selection = {"dataset": f"of-{most}", "filters": {}, "only_labelled": False}
+        traffic.post("selections", selection, status=202)
         run_pending()
         done = next(
-            one for one in traffic.get("selections")["items"] if one["dataset"] == f"of-{most}"
+            item for item in traffic.get("selections")["items"] if item["dataset"] == f"of-{most}"
         )
         assert done["rows"] == rows
         assert done["reason"].startswith(reason)
@@ -177,9 +180,9 @@ def test_a_label_by_own_id_is_of_the_answer_and_erasing_takes_failures_along(
     (last,) = traffic.capture([_asked(1.0, own="order-x")], [None], status=503)
     traffic.post("labels", {"labels": [{"own_id": "order-x", "value": 1}]})
     traffic.look()
-    assert [one["prediction_id"] for one in traffic.get("labels")["items"]] == [again]
-    found = traffic.get("predictions", own_id="order-x")["items"]
-    assert {one["prediction_id"] for one in found} == {*first, again, last}
+    assert [label["prediction_id"] for label in traffic.get("labels")["items"]] == [again]
+    matches = traffic.get("predictions", own_id="order-x")["items"]
+    assert {prediction["prediction_id"] for prediction in matches} == {*first, again, last}
     traffic.post("erasures", {"own_id": "order-x"}, status=202)
     run_pending()
     assert traffic.get("predictions", own_id="order-x")["items"] == []
@@ -199,8 +202,8 @@ def test_hours_from_before_failures_were_kept_are_read_with_those_after(traffic:
     bad = _fail(traffic, [3.0], 500)
     traffic.look()
     assert len(traffic.get("predictions", **whole)["items"]) == 121
-    found = traffic.get("predictions", status="failed", **whole)["items"]
-    assert [one["prediction_id"] for one in found] == bad
+    matches = traffic.get("predictions", status="failed", **whole)["items"]
+    assert [prediction["prediction_id"] for prediction in matches] == bad
     del whole["limit"]
     sliced = traffic.shown(feature="a", operator=">", value="-99", **whole)
     assert (sliced["predictions"], sliced["failed"]) == (120, 1)
@@ -220,7 +223,9 @@ def test_predictions_of_a_standby_are_marked_where_they_are_found(
     whole = {"since": (clock.now() - timedelta(hours=9)).isoformat(), "limit": 200}
     items = traffic.get("predictions", **whole)["items"]
     assert len(items) == 21
-    assert [one["prediction_id"] for one in items if one["is_fallback"]] == marked
+    assert [
+        prediction["prediction_id"] for prediction in items if prediction["is_fallback"]
+    ] == marked
     page = browser_of(people.bob).get(f"{ONE}/monitoring/predictions").content.decode()
     assert page.count(">standby</span>") == 1
 
@@ -233,8 +238,8 @@ def test_columns_that_only_newer_hours_have_are_asked_for_in_all(traffic: Traffi
     for hours in range(8, 1, -1):
         traffic.normal(5, ago=timedelta(hours=hours))
     traffic.look()
-    found = traffic.get("predictions", feature="z", value="7")["items"]
-    assert [one["prediction_id"] for one in found] == old
+    matches = traffic.get("predictions", feature="z", value="7")["items"]
+    assert [prediction["prediction_id"] for prediction in matches] == old
 
 
 @pytest.mark.thorough

@@ -84,7 +84,7 @@ def test_empty_labels_sent_twice_count_once_and_not_once_they_have_a_value(
     file = tmp_path / "truth.csv"
 
     def send(*lines: str) -> Any:
-        file.write_text("prediction_id,own_id,value\n" + "".join(f"{one}\n" for one in lines))
+        file.write_text("prediction_id,own_id,value\n" + "".join(f"{line}\n" for line in lines))
         return _send(bob, file)
 
     first = [f"{ids[0]},,", f"{ids[1]},,", f"{ids[1]},,", ",order-1,", f"{ids[2]},,1"]
@@ -109,8 +109,8 @@ def test_classes_with_leading_zeros_stay_text(
     file.write_text("prediction_id,value\n" + "".join(f"{a},{b}\n" for a, b in rows))
     assert _send(bob, file).added == 4
     traffic.look()
-    found = traffic.shown()["quality"]
-    assert (found["labelled"], found["figures"]["accuracy"]) == (4, 0.75)
+    quality = traffic.shown()["quality"]
+    assert (quality["labelled"], quality["figures"]["accuracy"]) == (4, 0.75)
 
 
 @pytest.mark.thorough
@@ -186,7 +186,9 @@ def test_a_file_of_labels_is_uploaded_on_a_page(traffic: Traffic, people: Person
     done = upload(text, name="../../truth.csv", status=200)
     assert "Labels: 2 added, 0 changed, 0 already known, 1 empty and skipped." in done
     assert AuditEvent.objects.filter(verb="prediction.label").count() == 1
-    lines = "".join(f'{{"prediction_id": "{one}", "value": true}}\n' for one in ids)
+    lines = "".join(
+        f'{{"prediction_id": "{prediction_id}", "value": true}}\n' for prediction_id in ids
+    )
     again = upload(lines, name="truth.jsonl", status=200)
     assert "Labels: 1 added, 1 changed, 1 already known" in again
     traffic.look()

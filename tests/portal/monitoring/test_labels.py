@@ -22,14 +22,16 @@ _HOUR = timedelta(hours=1)
 
 def _labels(traffic: Traffic, ids: list[str], *, wrong: int = 0) -> list[dict[str, object]]:
     """Return what the model said as labels, of the first `wrong` the opposite."""
-    said = {
-        one.prediction_id: str(one.outputs["class"]).removesuffix(".0")
-        for one in search(traffic.endpoint, SelectionFilters(prediction_ids=ids), limit=5_000)[0]
+    classes = {
+        prediction.prediction_id: str(prediction.outputs["class"]).removesuffix(".0")
+        for prediction in search(
+            traffic.endpoint, SelectionFilters(prediction_ids=ids), limit=5_000
+        )[0]
     }
     return [
         {
             "prediction_id": name,
-            "value": said[name] if at >= wrong else ("1" if said[name] == "0" else "0"),
+            "value": classes[name] if at >= wrong else ("1" if classes[name] == "0" else "0"),
         }
         for at, name in enumerate(ids)
     ]
@@ -56,8 +58,8 @@ def test_labels_late_twice_and_otherwise(traffic: Traffic) -> None:
     assert shown["quality"]["figures"]["accuracy"] == 0.5
     assert {"f1", "auc", "brier", "calibration_error"} <= shown["quality"]["figures"].keys()
     assert shown["quality"]["coverage"] == 1.0
-    assert [one["name"] for one in shown["quality_by_revision"]] == ["1"]
-    (alert,) = [one for one in shown["alerts"] if one["kind"] == "quality"]
+    assert [revision["name"] for revision in shown["quality_by_revision"]] == ["1"]
+    (alert,) = [item for item in shown["alerts"] if item["kind"] == "quality"]
     assert "50.0 %" in alert["reason"]
     sliced = traffic.shown(feature="a", operator=">", value="0")["quality"]
     assert 0 < sliced["labelled"] < 400
@@ -74,7 +76,7 @@ def test_labels_late_twice_and_otherwise(traffic: Traffic) -> None:
     traffic.look()
     assert traffic.shown()["quality"]["figures"]["accuracy"] == 1.0
     listed = traffic.get("labels", limit=200)["items"]
-    assert {(one["version"], one["is_current"]) for one in listed} == {(2, True)}
+    assert {(version["version"], version["is_current"]) for version in listed} == {(2, True)}
     assert Label.objects.filter(is_current=False).count() == 200
 
 
@@ -84,10 +86,10 @@ def test_labels_by_the_clients_own_id_and_refusals(traffic: Traffic) -> None:
         [{"inputs": [[1.0, 2.0]], "client_request_id": "order-x"}], [{"predictions": [2.0]}]
     )
     traffic.look()
-    (found,) = traffic.get("predictions", own_id="order-x")["items"]
-    assert found["label"] == 2.5
+    (match,) = traffic.get("predictions", own_id="order-x")["items"]
+    assert match["label"] == 2.5
     assert traffic.shown()["quality"]["figures"]["mae"] == 0.5
-    both = {"own_id": "a", "prediction_id": found["prediction_id"], "value": 1}
+    both = {"own_id": "a", "prediction_id": match["prediction_id"], "value": 1}
     refused = traffic.api.post(f"{traffic.root}/labels", {"labels": [both]})
     assert refused.status_code == 422
     twice = [{"own_id": "a", "value": 1}, {"own_id": "a", "value": 2}]
@@ -102,9 +104,13 @@ def test_predictions_are_found_by_everything(traffic: Traffic) -> None:
     ids = traffic.normal(30)
     other = traffic.capture([{"inputs": {"a": [50.0]}}], [{"predictions": [1]}], key="key_other")
     traffic.look()
-    (one,) = traffic.get("predictions", prediction_id=ids[3])["items"]
-    assert (one["model_version"], one["revision"], one["caller"]) == ("1", 1, KEY)
-    assert set(one["inputs"]) >= {"a", "b", "c", "d", "e"}
+    (prediction,) = traffic.get("predictions", prediction_id=ids[3])["items"]
+    assert (prediction["model_version"], prediction["revision"], prediction["caller"]) == (
+        "1",
+        1,
+        KEY,
+    )
+    assert set(prediction["inputs"]) >= {"a", "b", "c", "d", "e"}
     assert [
         x["prediction_id"] for x in traffic.get("predictions", caller="key_other")["items"]
     ] == (other)
@@ -126,8 +132,8 @@ def test_a_selection_becomes_a_dataset_version(traffic: Traffic) -> None:
     ids = traffic.normal(60)
     traffic.look()
     traffic.post("labels", {"labels": _labels(traffic, ids[:40])})
-    wanted = {"dataset": "hard-digits", "filters": {"feature": "a", "operator": ">", "value": "-9"}}
-    made = traffic.post("selections", wanted, status=202)
+    body = {"dataset": "hard-digits", "filters": {"feature": "a", "operator": ">", "value": "-9"}}
+    made = traffic.post("selections", body, status=202)
     assert made["done_at"] is None
     waiting = Selection.objects.select_related("endpoint", "dataset", "by").get()
     run_pending()
@@ -139,12 +145,12 @@ def test_a_selection_becomes_a_dataset_version(traffic: Traffic) -> None:
     assert "40 predictions of the endpoint digits" in version.note
     assert list(version.entries.files().values_list("path", flat=True)) == ["predictions.parquet"]
     check_waiting()
-    found = data_of(
+    lineage = data_of(
         project_id=traffic.endpoint.project_id, model="digits", version=1, key="version:digits/1"
     )
-    (node,) = found.nodes
+    (node,) = lineage.nodes
     assert (node.label, node.kind) == ("hard-digits:1", "dataset")
-    assert [(edge.source, edge.target) for edge in found.edges] == [
+    assert [(edge.source, edge.target) for edge in lineage.edges] == [
         ("predictions:digits/1", node.key)
     ]
     ready = Version.objects.get(pk=version.pk)
@@ -168,11 +174,11 @@ def test_a_selection_becomes_a_dataset_version(traffic: Traffic) -> None:
     crowded = data_of(
         project_id=traffic.endpoint.project_id, model="digits", version=1, key="version:digits/1"
     )
-    assert ([one.key for one in crowded.nodes], crowded.left_out) == ([node.key], 0)
+    assert ([neighbour.key for neighbour in crowded.nodes], crowded.left_out) == ([node.key], 0)
     Selection.objects.filter(pk__in=[other.pk for other in others]).delete()
     # A second worker that began before the first had ended makes no second version.
-    with analyst() as asked:
-        run_selection(asked, waiting)
+    with analyst() as connection:
+        run_selection(connection, waiting)
     assert list(Version.objects.exclude(state="purged")) == [ready]
     assert traffic.get("selections")["items"][0]["version"] == ready.number
     nothing = {
@@ -210,15 +216,15 @@ def test_a_selection_asked_for_before_moments_named_their_offset_is_of_utc(
 def test_erasing_by_key_leaves_nothing_and_time_removes_the_rest(traffic: Traffic) -> None:
     ids = traffic.normal(20)
     traffic.look()
-    (one,) = traffic.get("predictions", prediction_id=ids[0])["items"]
-    traffic.post("labels", {"labels": [{"own_id": one["own_id"], "value": 1}]})
+    (prediction,) = traffic.get("predictions", prediction_id=ids[0])["items"]
+    traffic.post("labels", {"labels": [{"own_id": prediction["own_id"], "value": 1}]})
     traffic.post("labels", {"labels": [{"prediction_id": ids[0], "value": 1}]})
-    traffic.post("erasures", {"own_id": one["own_id"]}, status=202)
+    traffic.post("erasures", {"own_id": prediction["own_id"]}, status=202)
     traffic.post("erasures", {"prediction_id": ids[1]}, status=202)
     run_pending()
     assert {done["rows"] for done in traffic.get("erasures")["items"]} == {1}
     traffic.look()
-    left = {found["prediction_id"] for found in traffic.get("predictions")["items"]}
+    left = {item["prediction_id"] for item in traffic.get("predictions")["items"]}
     assert left == set(ids[2:])
     assert not Label.objects.exists()
     for path in raw_root().glob("*/*/*.parquet"):

@@ -47,7 +47,10 @@ def test_a_slice_says_how_many_labels_are_not_measured(
     monkeypatch.setattr(report, "SLICE_LABELS", 3)
     ids = _batches(traffic, 5, 1)
     traffic.look()
-    traffic.post("labels", {"labels": [{"prediction_id": one, "value": 0} for one in ids]})
+    traffic.post(
+        "labels",
+        {"labels": [{"prediction_id": prediction_id, "value": 0} for prediction_id in ids]},
+    )
     traffic.look()
     assert Label.objects.count() == 5
     quality = traffic.shown(feature="a", operator=">=", value="0")["quality"]
@@ -69,7 +72,10 @@ def test_classes_and_cells_that_are_left_out_are_counted(
         [{"inputs": {"a": [1.0]}}] * 4, [{"predictions": [name]} for name in names]
     )
     traffic.look()
-    labels = [{"prediction_id": one, "value": name} for one, name in zip(ids, names, strict=True)]
+    labels = [
+        {"prediction_id": prediction_id, "value": name}
+        for prediction_id, name in zip(ids, names, strict=True)
+    ]
     traffic.post("labels", {"labels": labels})
     traffic.look()
     quality = traffic.shown()["quality"]
@@ -91,7 +97,9 @@ def test_features_and_windows_that_are_left_out_are_counted(
         traffic.normal(600)
         traffic.look()
     window = DriftWindow.objects.get()
-    fields = {one.attname: getattr(window, one.attname) for one in window._meta.concrete_fields}
+    fields = {
+        field.attname: getattr(window, field.attname) for field in window._meta.concrete_fields
+    }
     earlier = window.ends_at - timedelta(seconds=1)
     DriftWindow.objects.create(**fields | {"id": "win_" + "0" * 26, "ends_at": earlier})
     shown = traffic.shown()
@@ -145,7 +153,7 @@ def test_predictions_of_thousands_of_columns_are_searched(
 ) -> None:
     names = [f"gene_{n}" for n in range(2_000)]
     data = traffic.random.normal(size=(6, 50, 2_000))
-    requests = [{"dataframe_split": {"columns": names, "data": one.tolist()}} for one in data]
+    requests = [{"dataframe_split": {"columns": names, "data": values.tolist()}} for values in data]
     ids: list[str] = []
     for hour in (2, 3, 4):
         some = requests[2 * hour - 4 : 2 * hour - 2]
@@ -153,14 +161,17 @@ def test_predictions_of_thousands_of_columns_are_searched(
         ids += traffic.capture(some, answers, ago=timedelta(hours=hour))
     traffic.look()
     first = traffic.get("predictions", limit=60)
-    rows = {(one["prediction_id"], one["row"]): one for one in first["items"]}
+    rows = {
+        (prediction["prediction_id"], prediction["row"]): prediction
+        for prediction in first["items"]
+    }
     assert len(rows) == 60
     assert {name for name, _ in rows} == {ids[1], ids[0]}
-    for (name, row), one in rows.items():
+    for (name, row), prediction in rows.items():
         expected = dict(zip(names, data[ids.index(name), row].tolist(), strict=True))
-        assert one["inputs"] == expected
+        assert prediction["inputs"] == expected
     rest = traffic.get("predictions", limit=60, cursor=first["next_cursor"])["items"]
-    assert {one["prediction_id"] for one in rest} == {ids[0], ids[3]}
+    assert {prediction["prediction_id"] for prediction in rest} == {ids[0], ids[3]}
     query = "feature=gene_1999&operator=%3E&value=0"
     page = browser_of(people.bob).get(f"/p/vision/endpoints/digits/monitoring/predictions?{query}")
     assert (page.status_code, ids[1] in page.content.decode()) == (200, True)
@@ -213,7 +224,7 @@ def test_long_texts_alike_in_length_and_beginning_stay_apart(traffic: Traffic) -
     texts = ["x" * 1_500 + "-a", "x" * 1_500 + "-b"]
     traffic.capture([{"inputs": {"a": [text]}} for text in texts], [{"predictions": [1.0]}] * 2)
     traffic.look()
-    shown = {one["inputs"]["a"] for one in traffic.get("predictions")["items"]}
+    shown = {prediction["inputs"]["a"] for prediction in traffic.get("predictions")["items"]}
     assert len(shown) == 2
 
 
@@ -222,7 +233,7 @@ def test_numbers_among_texts_keep_all_their_digits(traffic: Traffic) -> None:
     for value in ("unknown", 0.1234567891, 1234567.25):
         traffic.capture([{"inputs": {"a": [value]}}], [{"predictions": [1.0]}])
         traffic.look()
-    shown = {str(one["inputs"]["a"]) for one in traffic.get("predictions")["items"]}
+    shown = {str(prediction["inputs"]["a"]) for prediction in traffic.get("predictions")["items"]}
     assert shown == {"unknown", "0.1234567891", "1234567.25"}
 
 
@@ -235,7 +246,10 @@ def test_integers_that_no_double_holds_are_shown_as_they_were_sent(
     many = {"dataframe_split": {"columns": ["n", "x"], "data": data}}
     (sent,) = traffic.capture([many], [{"predictions": [1.0, 2.0]}])
     traffic.look()
-    shown = {one["row"]: one["inputs"] for one in traffic.get("predictions")["items"]}
+    shown = {
+        prediction["row"]: prediction["inputs"]
+        for prediction in traffic.get("predictions")["items"]
+    }
     assert shown == {0: {"n": 123456, "x": 0.123456789}, 1: {"n": number, "x": 1e300}}
     bob, address = browser_of(people.bob), "/p/vision/endpoints/digits/monitoring/predictions"
     pages = [

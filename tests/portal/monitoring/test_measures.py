@@ -45,22 +45,22 @@ def _measures(
 def test_regressions_and_forecasts_have_the_measures_of_sklearn(
     rows: list[tuple[float, float]], cut: int
 ) -> None:
-    said, true = [a for a, _ in rows], [b for _, b in rows]
-    outputs = [{"prediction": value} for value in said]
-    found, withheld = _measures("forecast", outputs, list(true), cut)
-    assert found["mae"] == pytest.approx(metrics.mean_absolute_error(true, said))
-    assert found["rmse"] == pytest.approx(metrics.root_mean_squared_error(true, said))
-    assert found["bias"] == pytest.approx(float(np.mean(np.subtract(said, true))), abs=1e-6)
+    predicted, true = [a for a, _ in rows], [b for _, b in rows]
+    outputs = [{"prediction": value} for value in predicted]
+    figures, withheld = _measures("forecast", outputs, list(true), cut)
+    assert figures["mae"] == pytest.approx(metrics.mean_absolute_error(true, predicted))
+    assert figures["rmse"] == pytest.approx(metrics.root_mean_squared_error(true, predicted))
+    assert figures["bias"] == pytest.approx(float(np.mean(np.subtract(predicted, true))), abs=1e-6)
     if any(true):
-        wape = np.abs(np.subtract(said, true)).sum() / np.abs(true).sum()
-        assert found["wape"] == pytest.approx(wape)
+        wape = np.abs(np.subtract(predicted, true)).sum() / np.abs(true).sum()
+        assert figures["wape"] == pytest.approx(wape)
     if all(true):
-        mape = metrics.mean_absolute_percentage_error(true, said)
-        assert found["mape"] == pytest.approx(mape)
+        mape = metrics.mean_absolute_percentage_error(true, predicted)
+        assert figures["mape"] == pytest.approx(mape)
     else:
         assert "mape" in withheld
     if len(set(true)) > 1:
-        assert found["r2"] == pytest.approx(metrics.r2_score(true, said), rel=1e-6)
+        assert figures["r2"] == pytest.approx(metrics.r2_score(true, predicted), rel=1e-6)
     else:
         assert "r2" in withheld
 
@@ -68,9 +68,9 @@ def test_regressions_and_forecasts_have_the_measures_of_sklearn(
 def test_the_variance_of_large_labels_close_together_is_not_cancelled() -> None:
     true = [1e9 + at for at in range(4)]
     outputs = [{"prediction": value + 0.5} for value in true]
-    found, _ = _measures("regression", outputs, list(true), 2)
+    figures, _ = _measures("regression", outputs, list(true), 2)
     expected = metrics.r2_score(true, [value + 0.5 for value in true])
-    assert found["r2"] == pytest.approx(expected)
+    assert figures["r2"] == pytest.approx(expected)
 
 
 @pytest.mark.thorough
@@ -85,19 +85,21 @@ def test_probabilities_have_the_measures_of_sklearn(
     scores = [min(0.9995, round(score, 2) + 0.0005) for score, _ in rows]
     true = [truth for _, truth in rows]
     outputs = [{"prediction": score} for score in scores]
-    found, withheld = _measures("probability", outputs, list(true), cut)
-    said = [score >= 0.5 for score in scores]
-    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(true, said))
-    assert found["brier"] == pytest.approx(metrics.brier_score_loss(true, scores, labels=[0, 1]))
-    assert found["log_loss"] == pytest.approx(metrics.log_loss(true, scores, labels=[False, True]))
-    _, _, f1, _ = metrics.precision_recall_fscore_support(
-        true, said, average="macro", zero_division=0
+    figures, withheld = _measures("probability", outputs, list(true), cut)
+    predicted = [score >= 0.5 for score in scores]
+    assert figures["accuracy"] == pytest.approx(metrics.accuracy_score(true, predicted))
+    assert figures["brier"] == pytest.approx(metrics.brier_score_loss(true, scores, labels=[0, 1]))
+    assert figures["log_loss"] == pytest.approx(
+        metrics.log_loss(true, scores, labels=[False, True])
     )
-    assert found["f1"] == pytest.approx(f1)
+    _, _, f1, _ = metrics.precision_recall_fscore_support(
+        true, predicted, average="macro", zero_division=0
+    )
+    assert figures["f1"] == pytest.approx(f1)
     if len(set(true)) == 2:
-        assert found["auc"] == pytest.approx(metrics.roc_auc_score(true, scores))
+        assert figures["auc"] == pytest.approx(metrics.roc_auc_score(true, scores))
         expected = metrics.average_precision_score(true, scores)
-        assert found["average_precision"] == pytest.approx(expected)
+        assert figures["average_precision"] == pytest.approx(expected)
     else:
         assert "one class" in withheld["auc"]
 
@@ -109,22 +111,24 @@ def test_probabilities_have_the_measures_of_sklearn(
 )
 @_CASES
 def test_classes_have_the_measures_of_sklearn(rows: list[tuple[int, int]], cut: int) -> None:
-    said, true = [a for a, _ in rows], [b for _, b in rows]
-    outputs = [{"prediction": float(value)} for value in said]
-    found, _ = _measures("classification", outputs, list(map(str, true)), cut, label_type="integer")
-    precision, recall, f1, _ = metrics.precision_recall_fscore_support(
-        true, said, average="macro", zero_division=0
+    predicted, true = [a for a, _ in rows], [b for _, b in rows]
+    outputs = [{"prediction": float(value)} for value in predicted]
+    figures, _ = _measures(
+        "classification", outputs, list(map(str, true)), cut, label_type="integer"
     )
-    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(true, said))
-    assert (found["precision"], found["recall"]) == pytest.approx((precision, recall))
-    assert found["f1"] == pytest.approx(f1)
+    precision, recall, f1, _ = metrics.precision_recall_fscore_support(
+        true, predicted, average="macro", zero_division=0
+    )
+    assert figures["accuracy"] == pytest.approx(metrics.accuracy_score(true, predicted))
+    assert (figures["precision"], figures["recall"]) == pytest.approx((precision, recall))
+    assert figures["f1"] == pytest.approx(f1)
     sums = truths.sums_of(outputs, true, basis=Basis("classification", "integer"))
     assert sums is not None
-    names = sorted({*said, *true})
+    names = sorted({*predicted, *true})
     matrix = {(t, p): n for t, p, n in sums["confusion"]}
-    expected = metrics.confusion_matrix(true, said, labels=names).tolist()
-    mine = [[matrix.get((str(t), str(p)), 0) for p in names] for t in names]
-    assert mine == expected
+    expected = metrics.confusion_matrix(true, predicted, labels=names).tolist()
+    confusion = [[matrix.get((str(t), str(p)), 0) for p in names] for t in names]
+    assert confusion == expected
 
 
 _QUERIES = st.lists(
@@ -143,7 +147,7 @@ def test_rankings_have_the_measures_of_sklearn(
     true = [value for rows in queries for _, value in rows]
     groups = [str(at) for at, rows in enumerate(queries) for _ in rows]
     edge = sum(map(len, queries[:cut]))
-    found, withheld = _measures("ranking", outputs, list(true), edge, groups=groups)
+    figures, withheld = _measures("ranking", outputs, list(true), edge, groups=groups)
     measured = [rows for rows in queries if len(rows) > 1 and any(value for _, value in rows)]
     if not measured:
         assert {"ndcg", "mrr"} <= withheld.keys()
@@ -152,7 +156,7 @@ def test_rankings_have_the_measures_of_sklearn(
         metrics.ndcg_score([[value for _, value in rows]], [[score for score, _ in rows]])
         for rows in measured
     ]
-    assert found["ndcg"] == pytest.approx(sum(expected) / len(expected))
+    assert figures["ndcg"] == pytest.approx(sum(expected) / len(expected))
     single = [rows for rows in measured if sum(value > 0 for _, value in rows) == 1]
     if len(single) == len(measured):
         # With one relevant row it is the average precision of labels.
@@ -162,7 +166,7 @@ def test_rankings_have_the_measures_of_sklearn(
             )
             for rows in measured
         ]
-        assert found["mrr"] == pytest.approx(sum(precision) / len(precision))
+        assert figures["mrr"] == pytest.approx(sum(precision) / len(precision))
 
 
 _SETS = st.lists(
@@ -182,24 +186,28 @@ def test_sets_of_labels_have_the_measures_of_sklearn(
     rows: list[tuple[list[bool], list[bool]]], cut: int
 ) -> None:
     names = ["a", "b", "c"]
-    outputs = [dict(zip(names, map(float, said), strict=True)) for said, _ in rows]
+    outputs = [dict(zip(names, map(float, flags), strict=True)) for flags, _ in rows]
     true = [[n for n, there in zip(names, fact, strict=True) if there] for _, fact in rows]
-    found, _ = _measures("multi_label", outputs, list(true), cut)
-    said, fact = [list(a) for a, _ in rows], [list(b) for _, b in rows]
+    figures, _ = _measures("multi_label", outputs, list(true), cut)
+    predicted, fact = [list(a) for a, _ in rows], [list(b) for _, b in rows]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert found["subset_accuracy"] == pytest.approx(metrics.accuracy_score(fact, said))
-        assert found["hamming_loss"] == pytest.approx(metrics.hamming_loss(fact, said))
+        assert figures["subset_accuracy"] == pytest.approx(metrics.accuracy_score(fact, predicted))
+        assert figures["hamming_loss"] == pytest.approx(metrics.hamming_loss(fact, predicted))
         for name, average in (("f1", "macro"), ("f1_micro", "micro")):
-            expected = metrics.f1_score(fact, said, average=average, zero_division=0)
-            assert found[name] == pytest.approx(expected)
-        expected = metrics.jaccard_score(fact, said, average="samples", zero_division=0)
-        assert found["jaccard"] == pytest.approx(expected)
+            expected = metrics.f1_score(fact, predicted, average=average, zero_division=0)
+            assert figures[name] == pytest.approx(expected)
+        expected = metrics.jaccard_score(fact, predicted, average="samples", zero_division=0)
+        assert figures["jaccard"] == pytest.approx(expected)
 
 
 def test_values_are_compared_by_the_type_of_labels() -> None:
-    assert {canonical(one, "boolean") for one in (True, 1, 1.0, "1", "true", "True")} == {"true"}
-    assert {canonical(one, "integer") for one in (1, 1.0, "1", "1.0", "01", True)} == {"1"}
+    assert {canonical(spelling, "boolean") for spelling in (True, 1, 1.0, "1", "true", "True")} == {
+        "true"
+    }
+    assert {canonical(spelling, "integer") for spelling in (1, 1.0, "1", "1.0", "01", True)} == {
+        "1"
+    }
     assert canonical("007", "string") == "007"
     assert canonical(7, "string") == "7"
     assert canonical(2**60 + 1, "integer") == canonical(str(2**60 + 1), "integer")
@@ -213,16 +221,18 @@ def test_values_are_compared_by_the_type_of_labels() -> None:
 def test_an_estimate_is_calibrated_by_labels_that_are_booleans() -> None:
     scores = [[0.1, 0.9], [0.8, 0.2]] * 100
     rows = [[float(at)] for at in range(200)]
-    found = profile(inputs=rows, predictions=scores, truth=[True, False] * 100)
-    assert found["calibration"]["share"] == [1.0]
+    profiled = profile(inputs=rows, predictions=scores, truth=[True, False] * 100)
+    assert profiled["calibration"]["share"] == [1.0]
 
 
 def test_tasks_are_inferred_with_a_reason() -> None:
     def task(values: list[Any], labels: list[Any], name: str = "prediction") -> str:
         outputs = {name: observe(None, values)}
-        found = basis_of(task=None, label_type=None, signature=None, outputs=outputs, labels=labels)
-        assert found.reason
-        return f"{found.task}/{found.label_type}"
+        inferred = basis_of(
+            task=None, label_type=None, signature=None, outputs=outputs, labels=labels
+        )
+        assert inferred.reason
+        return f"{inferred.task}/{inferred.label_type}"
 
     assert task(["true", "false"], [1, 0]) == "classification/boolean"
     assert task(["007"], ["007"]) == "classification/string"
@@ -234,5 +244,5 @@ def test_tasks_are_inferred_with_a_reason() -> None:
     assert task([math.nan], []) == "/"
     assert task([1.0], [["a"]]) == "multi_label/string"
     signature = {"outputs": [{"name": "y", "datatype": "BOOL", "shape": [-1]}]}
-    found = basis_of(task=None, label_type=None, signature=signature, outputs={}, labels=[])
-    assert (found.task, found.label_type, found.is_certain) == ("classification", "boolean", True)
+    basis = basis_of(task=None, label_type=None, signature=signature, outputs={}, labels=[])
+    assert (basis.task, basis.label_type, basis.is_certain) == ("classification", "boolean", True)

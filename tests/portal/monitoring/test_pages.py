@@ -95,12 +95,12 @@ def test_predictions_are_found_and_become_data_on_pages(traffic: Traffic, people
     traffic.look()
     page = f"{PAGE}/predictions"
     shown = bob.get(page).content.decode()
-    assert all(one in shown for one in ids)
-    found = bob.get(page, {"prediction_id": ids[1]}).content.decode()
-    assert ids[1] in found
-    assert ids[0] not in found
-    one = bob.get(page, {"prediction_id": ids[1], "row": "0"}).content.decode()
-    assert 'id="one-title"' in one
+    assert all(prediction_id in shown for prediction_id in ids)
+    html = bob.get(page, {"prediction_id": ids[1]}).content.decode()
+    assert ids[1] in html
+    assert ids[0] not in html
+    details = bob.get(page, {"prediction_id": ids[1], "row": "0"}).content.decode()
+    assert 'id="one-title"' in details
     for odd in ("1", "-1", "9" * 30, "x"):
         assert bob.get(page, {"prediction_id": ids[1], "row": odd}).status_code == 200
     minute = timedelta(minutes=1)

@@ -126,12 +126,14 @@ def test_many_predictions_come_in_parts_once_each_and_newest_first(
     answer = _export(traffic, format="jsonl")
     assert answer.headers["X-Slipway-Rows"] == "50"
     lines = [json.loads(line) for line in b"".join(answer.streaming_content).splitlines()]
-    expected = [(one, row) for one in reversed(ids) for row in (0, 1)]
+    expected = [(prediction_id, row) for prediction_id in reversed(ids) for row in (0, 1)]
     assert [(line["prediction_id"], line["row"]) for line in lines] == expected
     assert [line["inputs"]["a"] for line in lines[:2]] == [24, -24]
     listed = traffic.get("predictions", feature="a", operator=">", value="20")["items"]
     chosen = _lines(traffic, feature="a", operator=">", value="20")
-    assert [one["prediction_id"] for one in chosen] == [one["prediction_id"] for one in listed]
+    assert [prediction["prediction_id"] for prediction in chosen] == [
+        prediction["prediction_id"] for prediction in listed
+    ]
 
 
 @pytest.mark.thorough
@@ -180,7 +182,9 @@ def test_large_bodies_are_written_in_parts(traffic: Traffic) -> None:
     answer = _export(traffic, format="jsonl")
     lines = [json.loads(line) for line in b"".join(answer.streaming_content).splitlines()]
     assert len({line["prediction_id"] for line in lines}) == len(lines) == 120
-    assert {line["prediction_id"] for line in lines} == {one for some in ids for one in some}
+    assert {line["prediction_id"] for line in lines} == {
+        prediction_id for some in ids for prediction_id in some
+    }
     assert all(line["inputs"]["t"] == text for line in lines)
 
 
@@ -226,8 +230,8 @@ def test_a_selection_is_exported_with_its_types_and_without_erased_rows(
     held = [_export(traffic, selection=made["id"]) for _ in range(4)]
     fifth = traffic.api.get(f"{traffic.root}/predictions/export?selection={made['id']}")
     assert (fifth.status_code, fifth.headers["Retry-After"]) == (503, "10")
-    for one in held:
-        assert b"".join(one.streaming_content)
+    for response in held:
+        assert b"".join(response.streaming_content)
     both = traffic.api.get(
         f"{traffic.root}/predictions/export?selection={made['id']}&own_id=order-1"
     )

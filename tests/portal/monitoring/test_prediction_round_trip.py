@@ -194,10 +194,12 @@ def _given(engine: Engine, form: str, body: bytes) -> tuple[Rows, Any]:
     """Return what the model was given, and its answer."""
     contract = _FORMS[form][1]
     answer = engine.answer([RequestFrame(1, contract, 0, body)])[0]
-    said = json.loads(answer.body)
-    assert answer.status == 200, said
-    outputs = said["outputs"][0]["data"] if contract is Contract.INFER else said["predictions"]
-    return [json.loads(one)[0] for one in outputs], said
+    content = json.loads(answer.body)
+    assert answer.status == 200, content
+    outputs = (
+        content["outputs"][0]["data"] if contract is Contract.INFER else content["predictions"]
+    )
+    return [json.loads(output)[0] for output in outputs], content
 
 
 def _is_same(value: Any, sent: Any, name: str, form: str) -> bool:
@@ -256,9 +258,9 @@ def _round_trip(
             sent[row["n"]] = (form, row)
         body = _FORMS[form][0](rows)
         given, answer = _given(engine, form, body)
-        for row, one in zip(rows, given, strict=True):
+        for row, inputs in zip(rows, given, strict=True):
             for name, value in row.items():
-                assert _is_same(_as_sent(one[name], value, name), value, name, form), (
+                assert _is_same(_as_sent(inputs[name], value, name), value, name, form), (
                     form,
                     name,
                     value,

@@ -59,13 +59,13 @@ def test_what_a_run_logged_becomes_the_baseline_of_its_version(
     bob = Api.of(people.bob)
     made = bob.post("projects/vision/models/digits/versions", {"source": f"runs:/{run}/model"})
     assert made.status_code == 201, made.content
-    with analyst() as asked:
-        assert record_baselines(asked) == 1
-        assert record_baselines(asked) == 0
+    with analyst() as connection:
+        assert record_baselines(connection) == 1
+        assert record_baselines(connection) == 0
     row = BaselineRecord.objects.get()
     assert (row.source, row.rows) == ("logged", 400)
     assert row.words == "400 rows that the run logged."
-    features = {one["name"]: one for one in row.features}
+    features = {feature["name"]: feature for feature in row.features}
     assert {"in.x[0]", "in.x[2]", "out.class", "out.confidence"} <= features.keys()
     assert sum(features["in.x[1]"]["counts"]) == 400
     assert features["out.class"]["kind"] == "category"
@@ -102,8 +102,8 @@ def test_what_a_model_predicted_where_it_was_logged_proves_it(
     bob = Api.of(people.bob)
     bob.post("projects/vision/models/digits/versions", {"source": f"runs:/{run}/model"})
     _log(store, run, mlflow_train=sample_of(_rows("x", 300)))
-    with analyst() as asked:
-        assert record_baselines(asked) == 1
+    with analyst() as connection:
+        assert record_baselines(connection) == 1
         row = BaselineRecord.objects.select_related("record").get()
         assert row.record is not None
         assert golden_of(row.record) is None
@@ -112,9 +112,9 @@ def test_what_a_model_predicted_where_it_was_logged_proves_it(
         golden = (place / "slipway/golden").relative_to(store.root)
         store.write(str(golden), {"5f2c.json": text.encode()})
         with frozen(clock.now() + timedelta(minutes=1)):
-            assert record_baselines(asked) == 0
-    found = golden_of(row.record)
-    assert (found.rows if found else None) == rows
+            assert record_baselines(connection) == 0
+    sample = golden_of(row.record)
+    assert (sample.rows if sample else None) == rows
 
 
 @pytest.mark.thorough
@@ -133,7 +133,7 @@ def test_predictions_from_before_the_baseline_are_compared_with_it(
     traffic.look()
     shown = traffic.shown()
     assert shown["baseline"] == "400 rows that the run logged."
-    assert {one["rows"] for one in shown["features"] if not one["is_output"]} == {300}
+    assert {feature["rows"] for feature in shown["features"] if not feature["is_output"]} == {300}
 
 
 @pytest.mark.thorough
@@ -149,11 +149,11 @@ def test_of_samples_the_one_counts_that_the_model_takes_without_what_it_does_not
     Api.of(people.bob).post(
         "projects/vision/models/digits/versions", {"source": f"runs:/{run}/model"}
     )
-    with analyst() as asked:
-        assert record_baselines(asked) == 1
+    with analyst() as connection:
+        assert record_baselines(connection) == 1
     row = BaselineRecord.objects.get()
     assert row.words == "500 rows that the run logged."
-    assert [one["name"] for one in row.features] == ["in.a", "in.b"]
+    assert [feature["name"] for feature in row.features] == ["in.a", "in.b"]
 
 
 @pytest.mark.thorough
@@ -169,12 +169,12 @@ def test_it_is_said_that_inputs_of_mlflow_have_no_rows_and_what_to_do(
     traffic.normal(1_100)
     traffic.look()
     traffic.look()
-    said = traffic.shown()["baseline"]
-    assert said.startswith(
+    message = traffic.shown()["baseline"]
+    assert message.startswith(
         "The first 1,100 rows it predicted, because MLflow stores the columns of"
     )
-    assert "numbers but none of the rows" in said
-    assert "slipway.track.data" in said
+    assert "numbers but none of the rows" in message
+    assert "slipway.track.data" in message
 
 
 def test_a_version_without_data_is_looked_at_again_and_never_forever(
@@ -185,8 +185,8 @@ def test_a_version_without_data_is_looked_at_again_and_never_forever(
     run = Store(folder, people.vision.pk).run()
     bob = Api.of(people.bob)
     bob.post("projects/vision/models/digits/versions", {"source": f"runs:/{run}/model"})
-    with analyst() as asked:
-        assert record_baselines(asked) == 0
+    with analyst() as connection:
+        assert record_baselines(connection) == 0
     row = BaselineRecord.objects.get()
     assert (row.source, row.looks) == ("", 1)
     assert row.next_look_at > row.created_at

@@ -68,8 +68,8 @@ def test_wasserstein_is_that_of_scipy(
     second: np.ndarray[tuple[int], np.dtype[np.float64]],
 ) -> None:
     expected = stats.wasserstein_distance(first, second)
-    found = distances.wasserstein(np.sort(first), np.sort(second))
-    assert found == pytest.approx(expected, rel=1e-9, abs=1e-6)
+    result = distances.wasserstein(np.sort(first), np.sort(second))
+    assert result == pytest.approx(expected, rel=1e-9, abs=1e-6)
 
 
 @given(st.data())
@@ -169,8 +169,8 @@ def test_every_value_falls_into_exactly_one_bin(
     assert len(counts) == len(base.counts)
     assert counts.sum() == len(new)
     assert list(base.edges) == sorted(set(base.edges))
-    (found,) = compare([base], {"feature": new})
-    assert found.verdict == NOT_ENOUGH
+    (result,) = compare([base], {"feature": new})
+    assert result.verdict == NOT_ENOUGH
     assert Baseline.from_json(base.as_json()) == base
 
 
@@ -186,20 +186,20 @@ def test_missing_infinite_and_unseen_values_have_bins_of_their_own() -> None:
 def test_a_difference_needs_significance_and_effect_and_enough() -> None:
     random = np.random.default_rng(3)
     base = [baseline_of(f"x{i}", random.normal(size=5_000), kind=NUMBER) for i in range(20)]
-    names = [one.name for one in base]
+    names = [feature.name for feature in base]
 
     def window(size: int, shift: float) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]:
-        found = {name: random.normal(size=size) for name in names}
-        found["x7"] = found["x7"] + shift
-        return found
+        columns = {name: random.normal(size=size) for name in names}
+        columns["x7"] = columns["x7"] + shift
+        return columns
 
-    assert {one.verdict for one in compare(base, window(199, 3))} == {NOT_ENOUGH}
-    assert {one.verdict for one in compare(base, window(1_000, 0))} == {STEADY}
+    assert {result.verdict for result in compare(base, window(199, 3))} == {NOT_ENOUGH}
+    assert {result.verdict for result in compare(base, window(1_000, 0))} == {STEADY}
     # Significant and harmless: a twelfth of a standard deviation on 50,000 rows.
-    (harmless,) = [one for one in compare(base, window(50_000, 0.08)) if one.name == "x7"]
+    (harmless,) = [result for result in compare(base, window(50_000, 0.08)) if result.name == "x7"]
     assert (harmless.p_adjusted < 0.05, harmless.verdict) == (True, STEADY)
     shifted = compare(base, window(1_000, 0.3))
-    assert [one.name for one in shifted if one.verdict == DIFFERENT] == ["x7"]
+    assert [result.name for result in shifted if result.verdict == DIFFERENT] == ["x7"]
     assert drifted([], shifted) == []
     assert drifted(["x7"], shifted) == ["x7"]
 
@@ -209,11 +209,11 @@ def test_missing_values_and_unseen_names_are_differences_too() -> None:
     number = baseline_of("age", random.normal(size=2_000), kind=NUMBER)
     holes = random.normal(size=500)
     holes[:60] = np.nan
-    (found,) = compare([number], {"age": holes})
-    assert (found.verdict, found.missing_share) == (DIFFERENT, 0.12)
+    (result,) = compare([number], {"age": holes})
+    assert (result.verdict, result.missing_share) == (DIFFERENT, 0.12)
     name = baseline_of("city", ["Bern", "Ulm"] * 500, kind=CATEGORY)
-    (found,) = compare([name], {"city": ["Oslo"] * 100 + ["Bern", "Ulm"] * 200})
-    assert found.verdict == DIFFERENT
+    (result,) = compare([name], {"city": ["Oslo"] * 100 + ["Bern", "Ulm"] * 200})
+    assert result.verdict == DIFFERENT
 
 
 @given(
@@ -264,36 +264,38 @@ def test_sums_of_parts_are_the_sums_of_all_and_figures_are_sklearns(
     true = ["yes" if truth else "no" for truth, _ in rows]
     score = [round(value, 2) + 0.0005 for _, value in rows]
     score = [min(1.0, value) for value in score]
-    said = ["yes" if value >= 0.5 else "no" for value in score]
+    predicted = ["yes" if value >= 0.5 else "no" for value in score]
     sure = [max(value, 1 - value) for value in score]
 
     def of(some: slice) -> quality.Sums:
-        return quality.sums_of_classes(said[some], true[some], sure[some], list(score[some]), "yes")
+        return quality.sums_of_classes(
+            predicted[some], true[some], sure[some], list(score[some]), "yes"
+        )
 
     whole = of(slice(None))
     parts = quality.add([of(slice(0, cut)), of(slice(cut, None))])
     assert parts is not None
-    found, expected = quality.figures(parts), quality.figures(whole)
-    assert found == pytest.approx(expected)
-    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(true, said))
-    assert found["f1"] == pytest.approx(
-        metrics.f1_score(true, said, average="macro", zero_division=0)
+    figures, expected = quality.figures(parts), quality.figures(whole)
+    assert figures == pytest.approx(expected)
+    assert figures["accuracy"] == pytest.approx(metrics.accuracy_score(true, predicted))
+    assert figures["f1"] == pytest.approx(
+        metrics.f1_score(true, predicted, average="macro", zero_division=0)
     )
     if len(set(true)) == 2:
-        wanted = metrics.roc_auc_score([one == "yes" for one in true], score)
-        assert found["auc"] == pytest.approx(wanted)
+        auc = metrics.roc_auc_score([label == "yes" for label in true], score)
+        assert figures["auc"] == pytest.approx(auc)
 
 
 def test_regression_errors_add_up() -> None:
     random = np.random.default_rng(2)
     true = random.normal(size=300)
-    said = true + random.normal(0.1, 0.5, size=300)
+    predicted = true + random.normal(0.1, 0.5, size=300)
     parts = quality.add(
-        quality.sums_of_numbers(said[a:b].tolist(), true[a:b].tolist())
+        quality.sums_of_numbers(predicted[a:b].tolist(), true[a:b].tolist())
         for a, b in ((0, 100), (100, 300))
     )
     assert parts is not None
-    found = quality.figures(parts)
-    assert found["mae"] == pytest.approx(metrics.mean_absolute_error(true, said))
-    assert found["rmse"] == pytest.approx(metrics.root_mean_squared_error(true, said))
-    assert found["r2"] == pytest.approx(metrics.r2_score(true, said))
+    figures = quality.figures(parts)
+    assert figures["mae"] == pytest.approx(metrics.mean_absolute_error(true, predicted))
+    assert figures["rmse"] == pytest.approx(metrics.root_mean_squared_error(true, predicted))
+    assert figures["r2"] == pytest.approx(metrics.r2_score(true, predicted))

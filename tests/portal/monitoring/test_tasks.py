@@ -35,18 +35,18 @@ def _quality(traffic: Traffic, answers: list[Any], values: list[Any]) -> Any:
 @pytest.mark.thorough
 def test_booleans_and_the_numbers_of_a_truth_file_are_the_same_classes(traffic: Traffic) -> None:
     answers = [at % 2 == 0 for at in range(300)]
-    truth: list[Any] = [int(said if at % 10 else not said) for at, said in enumerate(answers)]
-    truth[:6] = [bool(one) for one in truth[:6]]
-    truth[6:9] = [str(one) for one in truth[6:9]]
-    truth[9:12] = ["true" if one else "false" for one in truth[9:12]]
-    found = _quality(traffic, answers, truth)
-    assert found["figures"]["accuracy"] == 0.9
+    truth: list[Any] = [int(answer if at % 10 else not answer) for at, answer in enumerate(answers)]
+    truth[:6] = [bool(value) for value in truth[:6]]
+    truth[6:9] = [str(value) for value in truth[6:9]]
+    truth[9:12] = ["true" if value else "false" for value in truth[9:12]]
+    quality = _quality(traffic, answers, truth)
+    assert quality["figures"]["accuracy"] == 0.9
     shown = traffic.shown()["task"]
     assert (shown["task"], shown["label_type"], shown["is_declared"]) == (
         *("classification", "boolean", False),
     )
     assert "inferred" in shown["reason"]
-    confusion = {(one["truth"], one["predicted"]): one["rows"] for one in found["confusion"]}
+    confusion = {(cell["truth"], cell["predicted"]): cell["rows"] for cell in quality["confusion"]}
     assert sum(confusion.values()) == 300
     assert set(confusion) == {("true", "true"), ("false", "true"), ("false", "false")}
 
@@ -54,10 +54,10 @@ def test_booleans_and_the_numbers_of_a_truth_file_are_the_same_classes(traffic: 
 @pytest.mark.thorough
 def test_whole_numbers_with_many_values_are_quantities(traffic: Traffic) -> None:
     answers = [at % 200 for at in range(300)]
-    found = _quality(traffic, answers, [one + 1 for one in answers])
-    assert found["figures"]["mae"] == 1
-    assert found["figures"]["bias"] == -1
-    assert "accuracy" not in found["figures"]
+    quality = _quality(traffic, answers, [answer + 1 for answer in answers])
+    assert quality["figures"]["mae"] == 1
+    assert quality["figures"]["bias"] == -1
+    assert "accuracy" not in quality["figures"]
     assert traffic.shown()["task"]["task"] == "regression"
     sliced = traffic.shown(feature="amount", operator=">", value="100")["quality"]
     assert sliced["figures"]["mae"] == 1
@@ -66,8 +66,11 @@ def test_whole_numbers_with_many_values_are_quantities(traffic: Traffic) -> None
 @pytest.mark.thorough
 def test_a_corrected_task_recomputes_what_is_shown(traffic: Traffic, people: Personas) -> None:
     answers = [at % 5 for at in range(60)]
-    found = _quality(traffic, answers, [one + 1 for one in answers])
-    assert (found["figures"]["accuracy"], traffic.shown()["task"]["task"]) == (0, "classification")
+    quality = _quality(traffic, answers, [answer + 1 for answer in answers])
+    assert (quality["figures"]["accuracy"], traffic.shown()["task"]["task"]) == (
+        0,
+        "classification",
+    )
     bob = Client(headers={"Accept": "text/html"})
     bob.force_login(people.bob)
     page = bob.get(PAGE).content.decode()
@@ -91,8 +94,8 @@ def test_a_corrected_task_recomputes_what_is_shown(traffic: Traffic, people: Per
 @pytest.mark.thorough
 def test_classes_with_leading_zeros_stay_text(traffic: Traffic) -> None:
     answers = ["007", "7", "008", "8"]
-    found = _quality(traffic, answers, ["007", 7, "8", "8"])
-    assert found["figures"]["accuracy"] == 0.75
+    quality = _quality(traffic, answers, ["007", 7, "8", "8"])
+    assert quality["figures"]["accuracy"] == 0.75
     assert traffic.shown()["task"]["label_type"] == "string"
 
 
@@ -123,25 +126,25 @@ def test_measures_that_cannot_be_right_are_not_shown_and_say_why(traffic: Traffi
     ids = traffic.normal(20)
     traffic.look()
     _label(traffic, ids, [1] * 20)
-    found = traffic.shown()["quality"]
-    assert "auc" not in found["figures"]
-    assert "one class" in found["withheld"]["auc"]
+    quality = traffic.shown()["quality"]
+    assert "auc" not in quality["figures"]
+    assert "one class" in quality["withheld"]["auc"]
     traffic.settings(task="regression")
     other = _predict(traffic, [2.5])
     traffic.look()
     _label(traffic, other, [2.0])
-    found = traffic.shown()["quality"]
-    assert found["figures"]["mae"] == 0.5
-    assert "r2" not in found["figures"]
-    assert found["withheld"]["r2"]
+    quality = traffic.shown()["quality"]
+    assert quality["figures"]["mae"] == 0.5
+    assert "r2" not in quality["figures"]
+    assert quality["withheld"]["r2"]
 
 
 @pytest.mark.thorough
 def test_probabilities_rankings_forecasts_and_label_sets(traffic: Traffic) -> None:
-    found = _quality(traffic, [0.9, 0.2, 0.6, 0.4], [1, 0, 0, 1])
+    quality = _quality(traffic, [0.9, 0.2, 0.6, 0.4], [1, 0, 0, 1])
     assert traffic.shown()["task"]["task"] == "probability"
-    assert (found["figures"]["accuracy"], found["figures"]["auc"]) == (0.5, 0.75)
-    assert {"brier", "log_loss", "average_precision"} <= found["figures"].keys()
+    assert (quality["figures"]["accuracy"], quality["figures"]["auc"]) == (0.5, 0.75)
+    assert {"brier", "log_loss", "average_precision"} <= quality["figures"].keys()
     traffic.settings(task="forecast")
     traffic.look()
     figures = traffic.shown()["quality"]["figures"]

@@ -29,13 +29,13 @@ def _figures(outputs: list[dict[str, Any]], true: list[Any]) -> dict[str, float]
 def test_of_scores_that_are_no_probabilities_the_highest_is_what_was_said(
     rows: list[tuple[list[float], int]],
 ) -> None:
-    outputs = [{f"prediction[{at}]": one for at, one in enumerate(cells)} for cells, _ in rows]
+    outputs = [{f"prediction[{at}]": cell for at, cell in enumerate(cells)} for cells, _ in rows]
     true = [truth for _, truth in rows]
     # Of equal scores the later class counts.
-    said = [max(range(3), key=lambda at: (cells[at], at)) for cells, _ in rows]
-    found = _figures(outputs, true)
-    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(true, said))
-    assert found.keys() == {"accuracy", "precision", "recall", "f1"}
+    predicted = [max(range(3), key=lambda at: (cells[at], at)) for cells, _ in rows]
+    figures = _figures(outputs, true)
+    assert figures["accuracy"] == pytest.approx(metrics.accuracy_score(true, predicted))
+    assert figures.keys() == {"accuracy", "precision", "recall", "f1"}
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=2, max_size=40))
@@ -55,12 +55,12 @@ def test_of_two_classes_the_area_under_the_curve_is_that_of_the_one_looked_for(
     ]
     true = ["yes" if truth else "no" for _, truth in rows]
     assert truths.needed(list(outputs[0])) == ["class", "confidence", "no", "yes"]
-    found = _figures(outputs, true)
+    figures = _figures(outputs, true)
     if len(set(true)) == 2:
-        wanted = metrics.roc_auc_score([truth for _, truth in rows], scores)
-        assert found["auc"] == pytest.approx(wanted)
+        expected = metrics.roc_auc_score([truth for _, truth in rows], scores)
+        assert figures["auc"] == pytest.approx(expected)
     else:
-        assert "auc" not in found
+        assert "auc" not in figures
 
 
 def test_quantities_and_classes_are_told_apart() -> None:
@@ -74,6 +74,6 @@ def test_quantities_and_classes_are_told_apart() -> None:
 
 
 def test_names_of_classes_are_written_alike_however_large_they_are() -> None:
-    wanted = ["true", "7", "7", "1234567", "1234567", "0.5", "cat", None, None]
+    expected = ["true", "7", "7", "1234567", "1234567", "0.5", "cat", None, None]
     given_ = [True, 7, 7.0, 1_234_567, 1_234_567.0, 0.5, "cat", None, math.nan]
-    assert [truths.name_of(one) for one in given_] == wanted
+    assert [truths.name_of(value) for value in given_] == expected

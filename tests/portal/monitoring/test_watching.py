@@ -50,7 +50,7 @@ def test_drift_alarms_in_the_second_window_and_resolves_by_itself(
     traffic.look()
     shown = traffic.shown()
     assert (shown["verdict"], shown["features"][0]["name"]) == ("drifted", "c")
-    assert {one["verdict"] for one in shown["features"][1:]} == {"steady"}
+    assert {feature["verdict"] for feature in shown["features"][1:]} == {"steady"}
     (alert,) = shown["alerts"]
     assert (alert["kind"], alert["state"], alert["revision"]) == ("drift", "firing", 1)
     assert "c (" in alert["reason"]
@@ -80,7 +80,7 @@ def test_repeating_a_pass_changes_nothing_and_files_are_closed(traffic: Traffic)
     hours = CapturedHour.objects.all()
     assert all(hour.is_closed and len(hour.parts) == 1 for hour in hours)
     # One is full; the rest is enough, and waited for longer than an hour.
-    assert [one.rows for one in DriftWindow.objects.order_by("ends_at")] == [1_000, 200]
+    assert [window.rows for window in DriftWindow.objects.order_by("ends_at")] == [1_000, 200]
     # The same files again, as after a crash before the rows were written: nothing counts twice.
     CapturedHour.objects.update(seen=[])
     traffic.look()
@@ -103,9 +103,12 @@ def test_views_by_slice_and_revision_and_span(traffic: Traffic) -> None:
     assert {hour["failed"] for hour in sliced["hours"]} == {0}
     assert sliced["features"][0]["name"] in ("a", "class", "confidence", "prediction[0]")
     assert sliced["verdict"] == "different"
-    assert next(one for one in sliced["features"] if one["name"] == "b")["verdict"] == "steady"
+    assert (
+        next(feature for feature in sliced["features"] if feature["name"] == "b")["verdict"]
+        == "steady"
+    )
     few = traffic.shown(feature="a", operator=">", value="2.5")
-    assert {one["verdict"] for one in few["features"]} == {"not_enough_data"}
+    assert {feature["verdict"] for feature in few["features"]} == {"not_enough_data"}
     assert whole["hours"][0]["predictions"] >= 1
     assert traffic.shown(revision=1)["revision"] == 1
     refused = traffic.api.get(f"{traffic.root}/monitoring?revision=7")
@@ -145,14 +148,14 @@ def test_every_language_of_the_gateway_is_read(traffic: Traffic) -> None:
         ],
     )
     traffic.look()
-    found = traffic.get("predictions", limit=20)["items"]
-    assert len(found) == 10
+    items = traffic.get("predictions", limit=20)["items"]
+    assert len(items) == 10
     by_city = traffic.get("predictions", feature="city", value="Bern")["items"]
-    assert [one["inputs"]["city"] for one in by_city] == ["Bern"] * 3
+    assert [item["inputs"]["city"] for item in by_city] == ["Bern"] * 3
     pixels = traffic.get("predictions", feature="x[63]", operator=">=", value="63")["items"]
     assert len(pixels) == 4
-    (mine,) = traffic.get("predictions", own_id="mine")["items"]
-    assert mine["outputs"]["y"] == 3.0
+    (prediction,) = traffic.get("predictions", own_id="mine")["items"]
+    assert prediction["outputs"]["y"] == 3.0
     assert traffic.shown()["unreadable"] == 1
 
 

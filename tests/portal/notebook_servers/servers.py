@@ -28,8 +28,8 @@ class Desk:
         """Launch a server; answers how it is shown."""
         made = self.api.post(SERVERS, {"name": name, "tier": "small"} | changes)
         assert made.status_code == 201, made.content
-        found: dict[str, Any] = json_of(made)
-        return found
+        server: dict[str, Any] = json_of(made)
+        return server
 
     def look(self, server: str) -> Any:
         """Answer how a server is shown."""
@@ -37,9 +37,9 @@ class Desk:
 
     def workload(self, server: str) -> Workload:
         """Answer the workload of the present start."""
-        found = Server.objects.select_related("workload").get(pk=server).workload
-        assert found is not None
-        return found
+        workload = Server.objects.select_related("workload").get(pk=server).workload
+        assert workload is not None
+        return workload
 
     def place(self, server: str) -> Workload:
         """Let the scheduler place it and the machine run it."""

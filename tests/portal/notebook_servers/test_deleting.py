@@ -23,8 +23,8 @@ def test_a_server_that_somebody_edits_is_deleted_right_after(desk: Desk) -> None
     desk.api.post(f"{SERVERS}/{server}/stop")
     desk.end(server, "user")
     sync_all()
-    mine = Server.objects.select_related("project").get(pk=server)
-    other = Other(lambda: delete_server(server=mine))
+    row = Server.objects.select_related("project").get(pk=server)
+    other = Other(lambda: delete_server(server=row))
     with transaction.atomic():
         edited = Server.objects.select_for_update(no_key=True).get(pk=server)
         other.start()
@@ -38,8 +38,8 @@ def test_a_server_that_somebody_starts_meanwhile_is_not_deleted(desk: Desk) -> N
     desk.api.post(f"{SERVERS}/{server}/stop")
     desk.end(server, "user")
     sync_all()
-    mine = Server.objects.select_related("project").get(pk=server)
-    other = Other(lambda: delete_server(server=mine))
+    row = Server.objects.select_related("project").get(pk=server)
+    other = Other(lambda: delete_server(server=row))
     with transaction.atomic():
         assert desk.api.post(f"{SERVERS}/{server}/start").status_code == 200
         other.start()

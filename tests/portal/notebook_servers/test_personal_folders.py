@@ -26,7 +26,7 @@ def spec_of(desk: Desk, server: str) -> Any:
     """Place a server and return what its node is told to start."""
     workload = desk.place(server)
     desired = json_of(desk.machine.call("GET", "desired"))
-    return next(one["spec"] for one in desired["tasks"] if one["workload_id"] == workload.pk)
+    return next(task["spec"] for task in desired["tasks"] if task["workload_id"] == workload.pk)
 
 
 def test_a_server_gets_the_folder_of_its_owner_alone(

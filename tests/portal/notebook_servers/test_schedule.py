@@ -106,9 +106,9 @@ def test_who_left_the_project_has_nothing_started(desk: Desk, people: Personas) 
 
 def test_a_schedule_is_told_and_judged(desk: Desk) -> None:
     made = desk.launch(daily_start="08:00", daily_stop="18:30", days=["fri", "mon", "mon"])
-    found = desk.look(made["id"])
-    assert (found["daily_start"], found["daily_stop"]) == ("08:00", "18:30")
-    assert found["days"] == ["mon", "fri"]
+    details = desk.look(made["id"])
+    assert (details["daily_start"], details["daily_stop"]) == ("08:00", "18:30")
+    assert details["days"] == ["mon", "fri"]
     for body, field in (
         ({"daily_start": "8:00"}, "daily_start"),
         ({"daily_stop": "24:00"}, "daily_stop"),

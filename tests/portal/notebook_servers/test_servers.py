@@ -47,8 +47,8 @@ def test_a_server_is_launched_placed_opened_and_stopped(desk: Desk) -> None:
     opening = desk.look(server)
     assert opening["state"] == "opening"
     assert opening["url"].endswith(f"/user/{Server.objects.get().owner_id}/{hub_name(server)}/lab")
-    told = desk.hub_servers()["servers"]
-    assert [one["address"] for one in told] == [ADDRESS]
+    servers = desk.hub_servers()["servers"]
+    assert [item["address"] for item in servers] == [ADDRESS]
     desk.routed(server)
     assert desk.look(server)["state"] == "ready"
     stopping = json_of(desk.api.post(f"{SERVERS}/{server}/stop"))
@@ -76,11 +76,11 @@ def test_a_door_that_stays_shut_says_why_and_what_to_do(desk: Desk) -> None:
     assert "its route is not open after 31 seconds" in shut["explanation"]
     assert "no Hub has ever connected" in shut["explanation"]
     assert "logs/slipway.log" in shut["next_step"]
-    told = desk.hub_servers()["servers"][0]
+    hub_server = desk.hub_servers()["servers"][0]
     assert "is still opening the route" in desk.look(server)["explanation"]
     # The Hub says what is in its way; of an earlier start it says nothing.
     path = f"/api/hub/v1/servers/{server}/trouble"
-    note = {"start": told["start"], "why": "the proxy does not respond the Hub"}
+    note = {"start": hub_server["start"], "why": "the proxy does not respond the Hub"}
     assert desk.hub.post(path, note).status_code == 200
     desk.hub.post(path, {"start": f"{desk.workload(server).pk}.99", "why": "of another start"})
     assert "the proxy does not respond the Hub." in desk.look(server)["explanation"]
@@ -91,7 +91,7 @@ def test_a_door_that_stays_shut_says_why_and_what_to_do(desk: Desk) -> None:
     desk.routed(server)
     ready = desk.look(server)
     assert (ready["state"], ready["next_step"]) == ("ready", None)
-    refused = desk.hub.post(path, {"start": told["start"], "why": ""})
+    refused = desk.hub.post(path, {"start": hub_server["start"], "why": ""})
     assert (refused.status_code, "why" in str(json_of(refused))) == (422, True)
 
 
@@ -122,8 +122,8 @@ def test_a_server_that_dies_says_why_and_starts_again(desk: Desk) -> None:
     again = json_of(desk.api.post(f"{SERVERS}/{server}/start"))
     assert again["state"] == "starting"
     desk.place(server)
-    told = json_of(desk.report(server))
-    assert told["open_files"] == ["a.ipynb", "b/c.ipynb"]
+    report = json_of(desk.report(server))
+    assert report["open_files"] == ["a.ipynb", "b/c.ipynb"]
     now = desk.hub_servers()["servers"][0]
     assert now["start"] != before["start"]
     assert now["token"] != before["token"]
@@ -139,19 +139,19 @@ def test_the_hub_starts_a_server_for_its_owner(desk: Desk) -> None:
     desk.api.post(f"{SERVERS}/{server}/stop")
     desk.end(server, "user")
     assert caught_up(desk, server)["state"] == "stopped"
-    said = json_of(desk.hub.post(f"/api/hub/v1/servers/{server}/start"))
-    assert (said["state"], said["user"]) == ("starting", Server.objects.get().owner_id)
+    started = json_of(desk.hub.post(f"/api/hub/v1/servers/{server}/start"))
+    assert (started["state"], started["user"]) == ("starting", Server.objects.get().owner_id)
     same = json_of(desk.hub.post(f"/api/hub/v1/servers/{server}/start"))
-    assert same["start"] == said["start"]
+    assert same["start"] == started["start"]
 
 
 def test_reports_that_are_repeated_or_late_change_nothing(desk: Desk) -> None:
     server = desk.ready()
     desk.report(server, busy_kernels=1, sequence=50, why="a kernel is busy")
-    moment = Server.objects.get().active_at
+    active_at = Server.objects.get().active_at
     desk.report(server, busy_kernels=0, moved=False, sequence=50)
     desk.report(server, moved=True, sequence=7, address="127.0.0.1:1")
-    assert Server.objects.get().active_at == moment
+    assert Server.objects.get().active_at == active_at
     assert Server.objects.get().address == ADDRESS
     desk.report(server, attempt=77, sequence=99, address="127.0.0.1:1")
     assert Server.objects.get().address == ADDRESS
@@ -160,11 +160,11 @@ def test_reports_that_are_repeated_or_late_change_nothing(desk: Desk) -> None:
 
 def let_pass(server: str, **span: float) -> None:
     """Let a server have been at rest for a while."""
-    found = Server.objects.filter(pk=server)
-    moment = found.values_list("active_at", flat=True).get()
-    assert moment is not None
-    found.update(active_at=moment - timedelta(**span))
-    found.filter(stops_at__isnull=False).update(stops_at=clock.now())
+    servers = Server.objects.filter(pk=server)
+    active_at = servers.values_list("active_at", flat=True).get()
+    assert active_at is not None
+    servers.update(active_at=active_at - timedelta(**span))
+    servers.filter(stops_at__isnull=False).update(stops_at=clock.now())
 
 
 def test_an_idle_server_is_warned_then_stopped(desk: Desk) -> None:
@@ -214,9 +214,9 @@ def test_budgets_warn_a_server_before_they_stop_it(desk: Desk) -> None:
     at = clock.now() + timedelta(seconds=60)
     why = "Budget of vision is used up."
     NOTEBOOK.budget.save(workload_id=desk.workload(server).pk, stops_at=at, why=why)
-    told = json_of(desk.report(server, moved=True))
-    assert told["why"] == why  # work does not take back what money said
-    assert told["may_keep"] is False
+    answer = json_of(desk.report(server, moved=True))
+    assert answer["why"] == why  # work does not take back what money said
+    assert answer["may_keep"] is False
 
 
 def test_the_end_of_a_lifetime_is_told_ahead(desk: Desk) -> None:
@@ -226,9 +226,9 @@ def test_the_end_of_a_lifetime_is_told_ahead(desk: Desk) -> None:
     ends_at = clock.now() + timedelta(minutes=4)
     Workload.objects.filter(pk=desk.workload(server).pk).update(deadline_at=ends_at)
     cull_idle_servers()
-    told = json_of(desk.report(server, moved=True))
-    assert (told["why"], told["may_keep"]) == ("It reaches its maximum lifetime.", False)
-    assert desk.look(server)["stops_at"] == told["stops_at"]
+    answer = json_of(desk.report(server, moved=True))
+    assert (answer["why"], answer["may_keep"]) == ("It reaches its maximum lifetime.", False)
+    assert desk.look(server)["stops_at"] == answer["stops_at"]
 
 
 def test_a_stop_forgets_none_of_the_open_notebooks(desk: Desk) -> None:
@@ -346,9 +346,9 @@ def test_hardware_and_longest_time_change_between_two_starts(desk: Desk) -> None
     for body, field in (({"tier": "large"}, "tier"), ({"max_hours": 5}, "max_hours")):
         refused = desk.api.patch(edit, body)
         assert refused.status_code == 409, refused.content
-        said = json_of(refused)
-        assert (said["code"], field in str(said)) == ("server_runs", True)
-        assert "Stop it first" in str(said)
+        problem = json_of(refused)
+        assert (problem["code"], field in str(problem)) == ("server_runs", True)
+        assert "Stop it first" in str(problem)
     same = desk.api.patch(edit, {"tier": "small", "max_hours": 2, "idle_minutes": 45})
     assert (same.status_code, json_of(same)["idle_minutes"]) == (200, 45)
     assert desk.api.post(f"{edit}/stop").status_code == 200

@@ -29,8 +29,8 @@ def saved(bob: Api) -> str:
 
 
 def paths(api: Api, query: str = "") -> list[str]:
-    found: list[Any] = json_of(api.get(f"{FILES}{query}"))["items"]
-    return [one["path"] for one in found]
+    items: list[Any] = json_of(api.get(f"{FILES}{query}"))["items"]
+    return [file["path"] for file in items]
 
 
 def let_pass(**span: float) -> None:
@@ -99,18 +99,18 @@ def test_after_three_days_it_is_freed_and_what_others_have_stays(bob: Api, saved
 def test_the_page_asks_deletes_and_undoes(people: Personas, saved: str) -> None:
     browser = Client()
     browser.force_login(people.bob)
-    one = f"/p/vision/notebooks/files/{saved}"
-    assert f"{one}/delete" in browser.get(one).content.decode()
-    asked = browser.get(f"{one}/delete").content.decode()
-    assert "restore it for three days" in asked
-    listed = browser.post(f"{one}/delete", follow=True).content.decode()
+    page_url = f"/p/vision/notebooks/files/{saved}"
+    assert f"{page_url}/delete" in browser.get(page_url).content.decode()
+    page = browser.get(f"{page_url}/delete").content.decode()
+    assert "restore it for three days" in page
+    listed = browser.post(f"{page_url}/delete", follow=True).content.decode()
     assert "Deleted in the last three days" in listed
     assert f"Undo the deletion of {PATH}" in listed
-    assert browser.get(one).status_code == 404
-    back = browser.post(f"{one}/undelete", follow=True).content.decode()
+    assert browser.get(page_url).status_code == 404
+    back = browser.post(f"{page_url}/undelete", follow=True).content.decode()
     assert f"{PATH} restored." in back
     assert "Deleted in the last three days" not in back
     vera = Client()
     vera.force_login(people.vera)
-    assert f"{one}/delete" not in vera.get(one).content.decode()
-    assert vera.post(f"{one}/delete").status_code == 403
+    assert f"{page_url}/delete" not in vera.get(page_url).content.decode()
+    assert vera.post(f"{page_url}/delete").status_code == 403

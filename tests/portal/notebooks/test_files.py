@@ -24,8 +24,8 @@ def _save(api: Api, content: bytes, path: str = "reports/churn.ipynb") -> Any:
 
 
 def _versions(api: Api, notebook_id: str) -> list[Any]:
-    found = json_of(api.get(f"projects/vision/notebook-files/{notebook_id}/versions"))
-    items: list[Any] = found["items"]
+    response = json_of(api.get(f"projects/vision/notebook-files/{notebook_id}/versions"))
+    items: list[Any] = response["items"]
     return items
 
 
@@ -53,12 +53,12 @@ def test_the_same_again_makes_no_version_and_no_bytes(bob: Api) -> None:
 
 
 def test_running_again_changes_only_the_outputs(bob: Api) -> None:
-    one = _save(bob, FIRST)["latest"]
+    first = _save(bob, FIRST)["latest"]
     again = notebook(words("# Größe"), code("print(1)", count=7, prints="1\n"))
     other = _save(bob, again)["latest"]
     assert other["number"] == 2
-    assert other["source_digest"] == one["source_digest"]
-    assert other["outputs_digest"] != one["outputs_digest"]
+    assert other["source_digest"] == first["source_digest"]
+    assert other["outputs_digest"] != first["outputs_digest"]
 
 
 def test_the_source_can_be_had_without_outputs(bob: Api) -> None:
@@ -73,10 +73,11 @@ def test_restoring_makes_a_new_version_and_keeps_those_between(bob: Api) -> None
     _save(bob, SECOND)
     answer = bob.post(f"projects/vision/notebook-files/{file['id']}/restore", {"version": 1})
     assert answer.status_code == 200, answer.content
-    told = [
-        (one["number"], one["origin"], one["origin_version"]) for one in _versions(bob, file["id"])
+    versions = [
+        (version["number"], version["origin"], version["origin_version"])
+        for version in _versions(bob, file["id"])
     ]
-    assert told == [(3, "restore", 1), (2, "save", None), (1, "save", None)]
+    assert versions == [(3, "restore", 1), (2, "save", None), (1, "save", None)]
     assert _content(bob, file["id"], 3) == FIRST
     assert _content(bob, file["id"], 2) == SECOND
 

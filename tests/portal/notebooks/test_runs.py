@@ -64,7 +64,9 @@ class Bench:
         archive = code_folder.with_suffix(".tar")
         archive.write_bytes(self.lab.fetch_code(task))
         unpack(archive, code_folder)
-        argv = [sys.executable if one == "python" else one for one in task.spec["argv"]]
+        argv = [
+            sys.executable if argument == "python" else argument for argument in task.spec["argv"]
+        ]
         kept = {"PATH": os.environ["PATH"], "HOME": str(self._folder), "LANG": "C.UTF-8"}
         done = subprocess.run(
             argv,
@@ -83,10 +85,10 @@ class Bench:
     def run(self, started: NotebookRunOut) -> tuple[NotebookRunOut, Any]:
         """Carry a run out; returns how it stands, and its output notebook."""
         done = self.carry_out(self.place(started.workload))
-        told = self.alice.notebook_files.run(started.workload, project=self.project)
-        assert told.has_output, done.stdout + done.stderr
+        run = self.alice.notebook_files.run(started.workload, project=self.project)
+        assert run.has_output, done.stdout + done.stderr
         with self.alice.notebook_files.output(started.workload, project=self.project) as body:
-            return told, json.loads(b"".join(body))
+            return run, json.loads(b"".join(body))
 
 
 @pytest.fixture
@@ -104,10 +106,10 @@ def test_a_notebook_that_gives_the_same_is_verified(bench: Bench) -> None:
     assert (started.purpose, started.version, started.passed) == ("verify", 1, None)
     waiting = bench.alice.notebook_files.get(made, project=bench.project)
     assert waiting.badge == "checking"
-    told, output = bench.run(started)
-    assert told.passed is True
-    assert told.report is not None
-    assert (told.report.code_cells, told.report.ran, told.report.findings) == (2, 2, [])
+    run, output = bench.run(started)
+    assert run.passed is True
+    assert run.report is not None
+    assert (run.report.code_cells, run.report.ran, run.report.findings) == (2, 2, [])
     assert output["cells"][2]["outputs"][0]["text"] == ["21\n"]
     assert bench.alice.notebook_files.get("sum.ipynb", project=bench.project).badge == "verified"
     bench.save("sum.ipynb", notebook(code("print(3)", count=1, prints="3\n")))
@@ -125,14 +127,14 @@ def test_hidden_state_order_and_other_results_are_told_cell_by_cell(bench: Bench
     )
     made = bench.save("hidden.ipynb", content)
     started = bench.alice.notebook_files.verify(made, project=bench.project, tier=bench.lab.tier)
-    told, _ = bench.run(started)
-    assert told.passed is False
-    assert told.report is not None
-    found = {(one.cell, one.kind): one for one in told.report.findings}
-    assert set(found) == {(2, "differs"), (3, "hidden_state"), (4, "out_of_order")}
-    assert (found[2, "differs"].saved, found[2, "differs"].fresh) == ("3", "2")
-    assert "late" in found[3, "hidden_state"].message
-    assert "cell 4" in found[3, "hidden_state"].next_step
+    run, _ = bench.run(started)
+    assert run.passed is False
+    assert run.report is not None
+    findings = {(finding.cell, finding.kind): finding for finding in run.report.findings}
+    assert set(findings) == {(2, "differs"), (3, "hidden_state"), (4, "out_of_order")}
+    assert (findings[2, "differs"].saved, findings[2, "differs"].fresh) == ("3", "2")
+    assert "late" in findings[3, "hidden_state"].message
+    assert "cell 4" in findings[3, "hidden_state"].next_step
     assert bench.alice.notebook_files.get(made, project=bench.project).badge == "failed"
 
 
@@ -142,8 +144,8 @@ def test_a_run_takes_parameters_and_keeps_its_output(bench: Bench) -> None:
     started = bench.alice.notebook_files.start(
         made, project=bench.project, tier=bench.lab.tier, params={"rate": 0.5, "name": "b"}
     )
-    told, output = bench.run(started)
-    assert (told.purpose, told.params) == ("run", {"rate": "0.5", "name": "b"})
+    run, output = bench.run(started)
+    assert (run.purpose, run.params) == ("run", {"rate": "0.5", "name": "b"})
     assert output["cells"][2]["outputs"][0]["text"] == ["1.0 b\n"]
 
 
@@ -200,8 +202,8 @@ def test_what_is_too_large_or_no_notebook_is_refused_and_never_cut(bench: Bench)
             timeout=60,
         )
         assert (answer.status_code, answer.json()["code"]) == (422, code_of_problem)
-    told = bench.alice.notebook_files.run(started.workload, project=bench.project)
-    assert not told.has_output
+    run = bench.alice.notebook_files.run(started.workload, project=bench.project)
+    assert not run.has_output
 
 
 @pytest.mark.thorough
@@ -216,8 +218,8 @@ def test_a_notebook_beside_its_code_runs_as_a_job_too(bench: Bench, tmp_path: Pa
     job = bench.alice.jobs.submit_body(body, project=bench.project)
     done = bench.carry_out(bench.lab.place(job))
     assert done.returncode == 0, done.stderr
-    told = bench.alice.notebook_files.run(job.workload.id, project=bench.project)
-    assert (told.path, told.version, told.has_output) == ("use.ipynb", None, True)
+    run = bench.alice.notebook_files.run(job.workload.id, project=bench.project)
+    assert (run.path, run.version, run.has_output) == ("use.ipynb", None, True)
 
 
 def test_only_the_job_itself_tells_how_it_ran(bench: Bench) -> None:

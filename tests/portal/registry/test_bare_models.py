@@ -117,7 +117,7 @@ def test_the_weights_an_old_onnx_file_lists_are_no_inputs(
     model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [4, 2]))
     model.graph.initializer.append(numpy_helper.from_array(np.ones(9), "big"))
     made, _ = register(bob, store, {"model.onnx": model.SerializeToString()})
-    assert [one["name"] for one in made["signature"]["inputs"]] == ["x"]
+    assert [column["name"] for column in made["signature"]["inputs"]] == ["x"]
 
 
 @pytest.mark.thorough
@@ -125,11 +125,11 @@ def test_an_exported_program_tells_what_it_takes(bob: Api, store: Store) -> None
     made, served = register(bob, store, {"model.pt2": exported()})
     assert made["format"] == "torch_export"
     columns = made["signature"]
-    assert [(one["name"], one["type"], one["shape"]) for one in columns["inputs"]] == [
+    assert [(column["name"], column["type"], column["shape"]) for column in columns["inputs"]] == [
         ("x", "float32", [-1, 4]),
         ("n", "int64", [-1]),
     ]
-    assert [one["name"] for one in columns["outputs"]] == ["scores", "next"]
+    assert [column["name"] for column in columns["outputs"]] == ["scores", "next"]
     assert served is not None
     assert (served.format, served.entry) == ("torch_export", "model.pt2")
 
@@ -164,7 +164,7 @@ def archive(**files: bytes) -> bytes:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("files", "more", "said"),
+    ("files", "more", "message"),
     [
         ({"notes.txt": b"hi"}, {}, "no model in TorchScript, torch.export or ONNX format"),
         ({"a.onnx": b"", "b.pt2": b""}, {}, "a.onnx and b.pt2 could both be the model"),
@@ -185,11 +185,11 @@ def archive(**files: bytes) -> bytes:
     ],
 )
 def test_what_is_no_model_is_said_so(
-    bob: Api, store: Store, files: dict[str, bytes], more: dict[str, Any], said: str
+    bob: Api, store: Store, files: dict[str, bytes], more: dict[str, Any], message: str
 ) -> None:
     made, _ = register(bob, store, files, **more)
-    assert said in (made["fault"] or ""), made
-    assert bool(made["fault"]) is bool(said)
+    assert message in (made["fault"] or ""), made
+    assert bool(made["fault"]) is bool(message)
 
 
 def test_a_list_of_a_million_files_is_not_read(bob: Api, store: Store) -> None:

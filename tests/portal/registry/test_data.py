@@ -33,7 +33,7 @@ def test_a_version_of_data_tells_the_models_that_came_of_its_runs_and_jobs(
     for run_id, model in ((by_run, "by-run"), (by_job, "by-job"), (other, "other")):
         register(bob, run_id, model)
     uses = json_of(bob.get(USES))
-    made = {(use["job"], use["run"]): [one["name"] for one in use["models"]] for use in uses}
+    made = {(use["job"], use["run"]): [item["name"] for item in use["models"]] for use in uses}
     assert made == {(None, by_run): ["by-run"], (workload.pk, None): ["by-job"]}
     page = Client()
     page.force_login(people.vera)
@@ -55,7 +55,7 @@ def test_every_version_that_came_of_a_run_is_listed(bob: Api, store: Store) -> N
     assert bob.post(USES, {"run": run_id}).status_code == 200
     register(bob, run_id)
     first = ModelVersion.objects.get(run_id=run_id)
-    fields = {one.attname: getattr(first, one.attname) for one in first._meta.concrete_fields}
+    fields = {field.attname: getattr(first, field.attname) for field in first._meta.concrete_fields}
     for number in range(2, 206):
         ModelVersion.objects.create(**fields | {"version": number})
     [use] = json_of(bob.get(USES))

@@ -83,8 +83,8 @@ def test_lineage_says_how_much_is_left_out(
 
 def test_every_request_about_a_version_is_listed(bob: Api, people: Personas, store: Store) -> None:
     register(bob, store.run())
-    asked = json_of(bob.post(f"{DIGITS}/1/requests", {"stage": "Production"}))
-    request = PromotionRequest.objects.get(pk=asked["id"])
+    created = json_of(bob.post(f"{DIGITS}/1/requests", {"stage": "Production"}))
+    request = PromotionRequest.objects.get(pk=created["id"])
     PromotionRequest.objects.bulk_create(
         PromotionRequest(
             record=request.record,

@@ -286,10 +286,10 @@ def test_approval_is_given_by_a_maintainer_who_is_neither_author_nor_asker(
     register(mia, store.run())
     put_gates(mia, {"kind": "approval"})
     assert "Nobody has requested" in promote(bob)[1]["detail"]
-    asked = json_of(bob.post(f"{DIGITS}/1/requests", {"stage": "Production", "note": "please"}))
+    request = json_of(bob.post(f"{DIGITS}/1/requests", {"stage": "Production", "note": "please"}))
     again = bob.post(f"{DIGITS}/1/requests", {"stage": "Production"})
     assert json_of(again)["code"] == "asked_already"
-    decision = f"{MODELS}/digits/requests/{asked['id']}/decision"
+    decision = f"{MODELS}/digits/requests/{request['id']}/decision"
     assert bob.post(decision, {"verdict": "approve"}).status_code == 403
     assert job.post(decision, {"verdict": "approve"}).status_code == 403
     assert "it is pending" in promote(mia)[1]["detail"]
@@ -303,15 +303,15 @@ def test_approval_is_given_by_a_maintainer_who_is_neither_author_nor_asker(
     assert promote(bob, 1, stage="Staging")[0] == 201
     assert promote(bob)[1]["code"] == "gate_closed"
     # Who registered may not approve, whoever asks; nor may who asked.
-    asked = json_of(bob.post(f"{DIGITS}/2/requests", {"stage": "Production"}))
-    own = mia.post(f"{MODELS}/digits/requests/{asked['id']}/decision", {"verdict": "approve"})
+    request = json_of(bob.post(f"{DIGITS}/2/requests", {"stage": "Production"}))
+    own = mia.post(f"{MODELS}/digits/requests/{request['id']}/decision", {"verdict": "approve"})
     assert (own.status_code, json_of(own)["code"]) == (403, "own_work")
-    withdrawn = f"{MODELS}/digits/requests/{asked['id']}/decision"
+    withdrawn = f"{MODELS}/digits/requests/{request['id']}/decision"
     assert json_of(bob.post(withdrawn, {"verdict": "withdraw"}))["state"] == "withdrawn"
-    asked = json_of(alice.post(f"{DIGITS}/1/requests", {"stage": "Production"}))
-    own = alice.post(f"{MODELS}/digits/requests/{asked['id']}/decision", {"verdict": "approve"})
+    request = json_of(alice.post(f"{DIGITS}/1/requests", {"stage": "Production"}))
+    own = alice.post(f"{MODELS}/digits/requests/{request['id']}/decision", {"verdict": "approve"})
     assert json_of(own)["code"] == "own_work"
-    rejected = f"{MODELS}/digits/requests/{asked['id']}/decision"
+    rejected = f"{MODELS}/digits/requests/{request['id']}/decision"
     assert json_of(mia.post(rejected, {"verdict": "reject"}))["state"] == "rejected"
 
 
@@ -377,7 +377,7 @@ def test_lineage_leads_from_data_to_versions_and_back(
     assert steps == {("job", "run"), ("dataset", "run"), ("run", "version")}
     for node in graph["nodes"]:
         around = json_of(bob.get(f"projects/vision/lineage?kind={node['kind']}&id={node['id']}"))
-        assert {found["key"] for found in around["nodes"]} == set(kinds), node
+        assert {neighbour["key"] for neighbour in around["nodes"]} == set(kinds), node
     # A tag that names a stranger's job is not believed.
     liar = Store(store.root, people.other.pk)
     other = liar.run(workload=workload)

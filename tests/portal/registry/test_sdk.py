@@ -38,7 +38,7 @@ def test_a_model_is_registered_with_golden_predictions_and_promoted(
     made = slipway.register(SOURCE, "digits", golden=([[0.5]], [7]), **where)
     assert (made.version, made.golden and made.golden.rows) == (1, 1)
     model = slipway.Model("digits", **where)
-    assert [one.version for one in model.versions()] == [1]
+    assert [version.version for version in model.versions()] == [1]
     gates = [{"kind": "golden"}, {"kind": "approval"}]
     target = {"kind": TargetKind.STAGE, "name": "Production"}
     alice.models.put_rules(
@@ -59,9 +59,12 @@ def test_a_model_is_registered_with_golden_predictions_and_promoted(
     move = model.promote("production", override_reason="alone in this project")
     assert (move.target, move.sequence) == ("Production", 1)
     assert model.promote("champion").kind is TargetKind.ALIAS
-    assert [one.sequence for one in alice.models.history("digits", project=project)] == [2, 1]
+    assert [entry.sequence for entry in alice.models.history("digits", project=project)] == [2, 1]
     figures = model.latest().evaluate({"accuracy": 0.9, "loss": float("nan")}, dataset="digits:3")
-    assert [(one.value, one.is_verified) for one in figures] == [(0.9, False), (None, False)]
+    assert [(figure.value, figure.is_verified) for figure in figures] == [
+        (0.9, False),
+        (None, False),
+    ]
 
 
 @pytest.mark.thorough

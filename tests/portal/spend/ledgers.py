@@ -22,7 +22,7 @@ HOUR = timedelta(hours=1)
 
 def make_workload(project: Project, by: User, tier: Tier, at: datetime, **changes: Any) -> Workload:
     """Make the row of a workload that runs, beside the ways of submitting one."""
-    facts: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "project": project,
         "team_id": project.team_id,
         "kind": "job",
@@ -36,14 +36,14 @@ def make_workload(project: Project, by: User, tier: Tier, at: datetime, **change
         "spec": {},
         "waits_since": at,
     } | changes
-    workload = Workload.objects.create(**facts)
+    workload = Workload.objects.create(**fields)
     Task.objects.create(workload=workload, index=0)
     return workload
 
 
 def make_lease(workload: Workload, node: Node, at: datetime, **changes: Any) -> Lease:
     """Grant a lease for the workload's first task."""
-    facts: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "task": workload.tasks.get(index=0),
         "workload": workload,
         "project_id": workload.project_id,
@@ -61,7 +61,7 @@ def make_lease(workload: Workload, node: Node, at: datetime, **changes: Any) -> 
         "granted_at": at,
         "expires_at": at + HOUR,
     } | changes
-    return Lease.objects.create(**facts)
+    return Lease.objects.create(**fields)
 
 
 def close(lease: Lease, at: datetime) -> None:
@@ -88,16 +88,16 @@ def owed(lease: Lease, until: datetime) -> int:
     return int(total)
 
 
-def _ms(moment: datetime) -> int:
-    return (moment - datetime(1970, 1, 1, tzinfo=moment.tzinfo)) // MS
+def _ms(at: datetime) -> int:
+    return (at - datetime(1970, 1, 1, tzinfo=at.tzinfo)) // MS
 
 
 def written() -> Counter[str]:
     """Return what the lines say each source has cost."""
-    found: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for source, nano_usd in Line.objects.values_list("source", "nano_usd"):
-        found[source] += nano_usd
-    return found
+        totals[source] += nano_usd
+    return totals
 
 
 def assert_sums_equal_lines() -> None:
@@ -105,7 +105,7 @@ def assert_sums_equal_lines() -> None:
     sums: dict[type[Any], Counter[tuple[Any, ...]]] = {
         model: Counter() for model in (MonthTotal, DayTotal, Split, WorkloadTotal, LabelTotal)
     }
-    labels = {one.pk: labels_of(one) for one in Workload.objects.all()}
+    labels = {workload.pk: labels_of(workload) for workload in Workload.objects.all()}
     for line in Line.objects.exclude(kind="capacity"):
         day = datetime.fromtimestamp(line.begin_ms / 1000, line.made_at.tzinfo).date()
         month = f"{day:%Y-%m}"
@@ -120,9 +120,9 @@ def assert_sums_equal_lines() -> None:
             if line.workload:
                 run = line.project, line.workload, line.person, line.tier, line.kind
                 sums[WorkloadTotal][period, *run] += line.nano_usd
-    for model, wanted in sums.items():
+    for model, expected in sums.items():
         rows = model.objects.values_list(*model.KEYS, "nano_usd")
-        assert {tuple(key): nano for *key, nano in rows} == dict(wanted)
+        assert {tuple(key): nano for *key, nano in rows} == dict(expected)
 
 
 @contextmanager

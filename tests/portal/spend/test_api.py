@@ -50,11 +50,13 @@ def test_spend_is_split_in_every_way_and_equal_to_what_jobs_show(
 ) -> None:
     with frozen(NOW):
         shown = json_of(Api.of(people.bob).get("spend"))
-        jobs = {one.pk: workload_cost(one, until_ms=unix_ms(NOW)) for one in workloads}
+        jobs = {
+            workload.pk: workload_cost(workload, until_ms=unix_ms(NOW)) for workload in workloads
+        }
         whole = json_of(Api.of(people.root).get("spend/installation"))
         other = json_of(Api.of(people.charlie).get("projects/other/spend?window=today"))
     runs = {run["workload"]: run["nano_usd"] for run in shown["runs"]}
-    assert runs == {one.pk: jobs[one.pk] for one in workloads[:2]}
+    assert runs == {workload.pk: jobs[workload.pk] for workload in workloads[:2]}
     for split in ("by_project", "by_person", "by_tier", "by_kind", "by_day"):
         assert sum(share["nano_usd"] for share in shown[split]) == shown["nano_usd"]
         assert sum(share["nano_usd"] for share in whole[split]) == sum(jobs.values())
@@ -69,12 +71,12 @@ def test_spend_is_told_by_tag_and_by_experiment_live(people: Personas, node: Nod
     begun = NOW - timedelta(hours=3)
     with frozen(begun):
         tier = make_tier("small", nano_usd_per_hour=3_600_000_000)
-    facts: tuple[tuple[str, dict[str, str]], ...] = (
+    runs: tuple[tuple[str, dict[str, str]], ...] = (
         ("digits", {"paper": "icml", "stage": "try"}),
         ("digits", {"paper": "icml"}),
         ("x", {}),
     )
-    for name, tags in facts:
+    for name, tags in runs:
         workload = make_workload(people.vision, people.bob, tier, begun, name=name, tags=tags)
         make_lease(workload, node, begun)
     with frozen(NOW - timedelta(hours=1)):
@@ -85,19 +87,21 @@ def test_spend_is_told_by_tag_and_by_experiment_live(people: Personas, node: Nod
         stranger = json_of(Api.of(people.charlie).get("spend"))
         whole = json_of(Api.of(people.root).get("spend/installation"))
     an_hour = 3_600_000_000
-    for one in (shown, week):
-        assert {tag["name"]: tag["nano_usd"] for tag in one["by_tag"]} == {
+    for report in (shown, week):
+        assert {tag["name"]: tag["nano_usd"] for tag in report["by_tag"]} == {
             "paper=icml": 6 * an_hour,
             "stage=try": 3 * an_hour,
         }
-        assert [(group["noun"], group["name"], group["nano_usd"]) for group in one["groups"]] == [
+        assert [
+            (group["noun"], group["name"], group["nano_usd"]) for group in report["groups"]
+        ] == [
             ("experiment", "digits", 6 * an_hour),
             ("experiment", "x", 3 * an_hour),
         ]
-        assert {group["done"] for group in one["groups"]} == {None}
+        assert {group["done"] for group in report["groups"]} == {None}
     # Names of experiments and tags are of the projects they stand in.
-    for one in (stranger, whole):
-        assert one["by_tag"] == one["groups"] == []
+    for report in (stranger, whole):
+        assert report["by_tag"] == report["groups"] == []
 
 
 def test_spend_says_what_its_lists_leave_out(
@@ -167,10 +171,10 @@ def test_budgets_are_set_shown_changed_overridden_and_removed(
 ) -> None:
     alice, vera, charlie = Api.of(people.alice), Api.of(people.vera), Api.of(people.charlie)
     with frozen(NOW):
-        wanted = {"project": "vision", "limit_nano_usd": 10**10}
-        assert vera.post("budgets", wanted).status_code == 403
-        assert charlie.post("budgets", wanted).status_code == 404
-        made = json_of(alice.post("budgets", wanted))
+        budget = {"project": "vision", "limit_nano_usd": 10**10}
+        assert vera.post("budgets", budget).status_code == 403
+        assert charlie.post("budgets", budget).status_code == 404
+        made = json_of(alice.post("budgets", budget))
         assert made["spent_nano_usd"] == json_of(alice.get("projects/vision/spend"))["nano_usd"]
         assert made["is_used_up"]
         assert made["overshoot_nano_usd"] == made["spent_nano_usd"] - 10**10

@@ -56,8 +56,8 @@ def tier(node: Node) -> Tier:
 
 def limit(people: Personas, nano_usd: int, **changes: object) -> Budget:
     """Limit what the project vision spends a month."""
-    wanted = {"project": "vision", "limit_nano_usd": nano_usd} | changes
-    return set_budget(by=people.alice, spec=BudgetIn.model_validate(wanted))
+    fields = {"project": "vision", "limit_nano_usd": nano_usd} | changes
+    return set_budget(by=people.alice, spec=BudgetIn.model_validate(fields))
 
 
 def ran_before(people: Personas, node: Node, tier: Tier, *seconds: int) -> None:
@@ -74,17 +74,17 @@ def test_of_forty_starts_with_room_for_three_exactly_three_are_admitted(
     people: Personas, tier: Tier
 ) -> None:
     budget = limit(people, 10_800_000_000)
-    admitted, said = 0, ""
+    admitted, message = 0, ""
     for _ in range(40):
         try:
             submit(people.vision, people.bob, tier, max_lifetime_s=3600)
             admitted += 1
         except Conflict as error:
-            said = error.message
+            message = error.message
     assert admitted == 3
     budget.refresh_from_db()
     assert budget.reserved_nano_usd == 10_800_000_000
-    assert said == (
+    assert message == (
         "The budget of project vision has $0.00 of $10.80 for November 2026 left; "
         "this start needs $3.60."
     )
@@ -102,12 +102,12 @@ def test_a_quote_tells_median_and_range_of_like_runs_and_what_is_left(
         assert quoted(request_of(new)).set_aside_nano_usd == 60_000_000
     ran_before(people, node, tier, *range(100, 1100, 100))
     with frozen(NOW):
-        told = quoted(request_of(new))
-    assert told.expected is not None
-    figures = (told.expected.low_nano_usd, told.expected.nano_usd, told.expected.high_nano_usd)
+        quote = quoted(request_of(new))
+    assert quote.expected is not None
+    figures = (quote.expected.low_nano_usd, quote.expected.nano_usd, quote.expected.high_nano_usd)
     assert figures == (200_000_000, 600_000_000, 1_000_000_000)
-    assert told.expected.runs == 10
-    assert told.budgets == [(budget, True)]
+    assert quote.expected.runs == 10
+    assert quote.budgets == [(budget, True)]
 
 
 def test_what_is_set_aside_is_given_back_as_it_is_spent_and_at_the_end(
@@ -134,12 +134,12 @@ def test_people_are_told_once_at_each_level_by_page_and_mail(people: Personas, t
         job = submit(people.vision, people.bob, tier)
         run_passes()
         run(job)
-    told = []
+    levels = []
     for seconds in (400, 500, 501, 800, 900, 1000, 1500, 1501):
         with frozen(NOW + timedelta(seconds=seconds)):
             watch_budgets()
-            told.append(list(budget.alerts.order_by("pk").values_list("level", flat=True)))
-    assert told == [
+            levels.append(list(budget.alerts.order_by("pk").values_list("level", flat=True)))
+    assert levels == [
         [],
         *([["50"]] * 2),
         *([["50", "80"]] * 2),
@@ -247,10 +247,10 @@ def test_work_that_cannot_be_saved_keeps_nothing_else_from_being_stopped(
         raise OSError("the notebook does not answer")
 
     register_kind(Kind("notebook", "notebook", budget=BudgetRule(warning_s=120, save=save)))
-    wanted = BudgetIn(person="charlie@example.org", limit_nano_usd=USD)
+    spec = BudgetIn(person="charlie@example.org", limit_nano_usd=USD)
     with frozen(NOW):
         limit(people, USD)
-        set_budget(by=people.root, spec=wanted)
+        set_budget(by=people.root, spec=spec)
         notebook = submit(people.vision, people.bob, tier, kind="notebook")
         jobs = [
             submit(people.vision, people.bob, tier, max_lifetime_s=60),
@@ -301,15 +301,15 @@ def test_a_person_and_a_team_have_budgets_of_their_own(people: Personas, tier: T
 
 
 def test_only_owners_and_administrators_set_budgets(people: Personas) -> None:
-    wanted = BudgetIn(project="vision", limit_nano_usd=1, period=BudgetPeriod.TOTAL)
+    spec = BudgetIn(project="vision", limit_nano_usd=1, period=BudgetPeriod.TOTAL)
     for by, error in ((people.mia, Forbidden), (people.charlie, NotFound)):
         with pytest.raises(error):
-            set_budget(by=by, spec=wanted)
+            set_budget(by=by, spec=spec)
     with pytest.raises(Forbidden):
         set_budget(by=people.alice, spec=BudgetIn(person="bob@example.org", limit_nano_usd=1))
-    set_budget(by=people.root, spec=wanted)
+    set_budget(by=people.root, spec=spec)
     with pytest.raises(Conflict):
-        set_budget(by=people.alice, spec=wanted)
+        set_budget(by=people.alice, spec=spec)
 
 
 def test_a_forecast_above_the_limit_is_told_once(people: Personas) -> None:

@@ -78,14 +78,14 @@ class Ledger:
         by = [self.people.alice, self.people.bob, self.people.charlie][pick % 3]
         kind = ["job", "notebook"][pick % 5 % 2]
         tier = self.tiers[pick % 7 % 2]
-        if len([one for one in self.leases if one.is_open]) < 4:
+        if len([lease for lease in self.leases if lease.is_open]) < 4:
             workload = make_workload(
                 project, by, tier, self.now, kind=kind, tags={"paper": f"p{pick % 2}"}
             )
             self.leases.append(make_lease(workload, self.node, self.now))
 
     def close(self, pick: int, back: timedelta) -> None:
-        still = [one for one in self.leases if one.is_open]
+        still = [lease for lease in self.leases if lease.is_open]
         if still:
             close(still[pick % len(still)], self.now - back)
 

@@ -38,8 +38,8 @@ def test_a_budget_that_is_being_measured_is_removed_right_after(
     held = Reservation.objects.create(
         budget=budget, workload="wkl_1", nano_usd=5, left_nano_usd=5, base_nano_usd=0
     )
-    mine = Budget.objects.get(pk=budget.pk)
-    other = Other(lambda: remove_budget(budget=mine, by=people.alice))
+    row = Budget.objects.get(pk=budget.pk)
+    other = Other(lambda: remove_budget(budget=row, by=people.alice))
     with transaction.atomic():
         Budget.objects.select_for_update().get(pk=budget.pk)
         other.start()
@@ -82,5 +82,5 @@ def test_a_change_that_waits_while_its_budget_is_removed_finds_none(
     with transaction.atomic():
         remove_budget(budget=Budget.objects.get(pk=budget.pk), by=people.alice)
         other.start()
-    found = other.end()
-    assert found.status_code == 404, found.content
+    response = other.end()
+    assert response.status_code == 404, response.content

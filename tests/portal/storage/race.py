@@ -64,15 +64,15 @@ def upload_and_delete(dice: random.Random) -> None:
 def main(role: str, seed: int) -> None:
     """Work until the standard input closes, and say so at the first success."""
     dice = random.Random(seed)  # noqa: S311  (a test's dice)
-    said = False
+    announced = False
     while not select.select([sys.stdin], [], [], 0)[0]:
         if role == "sweeper":
             sweep(grace=timedelta(0))
         else:
             upload_and_delete(dice)
-        if not said:
+        if not announced:
             os.write(1, b"working\n")
-            said = True
+            announced = True
 
 
 if __name__ == "__main__":

@@ -145,7 +145,7 @@ def test_a_damaged_file_breaks_off_instead_of_ending_well(portal: MeasuredPortal
     with portal.client() as client:
         made = client.post("projects/vision/files?name=b.bin", content=blocks(21)).json()
         digest = made["sha256"]
-        (path,) = [one for one in blobs(portal) if one.name.startswith(digest[2:])]
+        (path,) = [blob for blob in blobs(portal) if blob.name.startswith(digest[2:])]
         with path.open("r+b") as file:
             file.seek(10 * MIB)
             file.write(b"\xff")

@@ -255,12 +255,12 @@ def test_entries_list_every_object_with_its_size_and_age(place: Place) -> None:
     began = datetime.now(UTC) - timedelta(minutes=1)
     stored = [put(place.store, f"content {number}".encode()) for number in range(5)]
 
-    found = {entry.key: entry for entry in place.store.entries(digest_prefix="")}
+    entries = {entry.key: entry for entry in place.store.entries(digest_prefix="")}
 
-    assert set(found) == {one.key for one in stored}
-    assert all(found[one.key].size_bytes == one.size_bytes for one in stored)
+    assert set(entries) == {item.key for item in stored}
+    assert all(entries[item.key].size_bytes == item.size_bytes for item in stored)
     ahead = datetime.now(UTC) + timedelta(minutes=1)
-    assert all(began < entry.modified_at < ahead for entry in found.values())
+    assert all(began < entry.modified_at < ahead for entry in entries.values())
 
 
 @pytest.mark.thorough
@@ -269,8 +269,8 @@ def test_entries_can_be_listed_by_the_begin_of_their_digest(place: Place) -> Non
 
     for length in (1, 2):
         prefix = stored[0].sha256[:length]
-        found = {entry.key for entry in place.store.entries(digest_prefix=prefix)}
-        assert found == {one.key for one in stored if one.sha256.startswith(prefix)}
+        listed = {entry.key for entry in place.store.entries(digest_prefix=prefix)}
+        assert listed == {item.key for item in stored if item.sha256.startswith(prefix)}
 
 
 def test_drafts_are_cleared_by_age_and_never_listed(place: Place) -> None:

@@ -108,7 +108,7 @@ class Lab:
         """Let the scheduler place a job here, and return its task."""
         self.beat()
 
-        def found() -> Task | None:
+        def placed_task() -> Task | None:
             self.ask("pass")
             for task in self._http.get("desired").raise_for_status().json()["tasks"]:
                 if task["workload_id"] == job.workload.id and task["action"] == "start":
@@ -116,7 +116,7 @@ class Lab:
                     return Task(task["task_id"], task["epoch"], spec["first_rank"], spec)
             return None
 
-        task = wait_for(found, "task of the job")
+        task = wait_for(placed_task, "task of the job")
         assert task is not None
         return task
 

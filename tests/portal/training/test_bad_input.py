@@ -179,10 +179,10 @@ def test_anothers_objects_answer_as_if_they_did_not_exist(
     ):
         # In a project of their own, which does not hold it, and in one they cannot see.
         for project in ("other", "vision"):
-            found = refusal(charlie.get(f"projects/{project}/{path}"), 404)
+            problem = refusal(charlie.get(f"projects/{project}/{path}"), 404)
             gone = path.replace(job_id, "wl_01j00000000000000000000000")
             gone = gone.replace(job["snapshot"]["digest"], "0" * 64)
-            assert _same(found) == _same(refusal(charlie.get(f"projects/other/{gone}"), 404))
+            assert _same(problem) == _same(refusal(charlie.get(f"projects/other/{gone}"), 404))
     for verb in ("cancel", "clone"):
         refusal(charlie.post(f"projects/other/jobs/{job_id}/{verb}", {}), 404)
     clone = f"projects/vision/jobs/{job_id}/clone"

@@ -69,8 +69,8 @@ def code_of(answer: HttpResponse) -> tuple[int, str]:
 
 def copied(api: Api, workload: Workload) -> dict[int, bool]:
     """Return each checkpoint that is listed and whether it is in the store."""
-    found = json_of(api.get(f"projects/vision/jobs/{workload.pk}/checkpoints"))
-    return {saved["step"]: saved["copied_at"] is not None for saved in found}
+    checkpoints = json_of(api.get(f"projects/vision/jobs/{workload.pk}/checkpoints"))
+    return {saved["step"]: saved["copied_at"] is not None for saved in checkpoints}
 
 
 def spec_of(machine: Machine) -> dict[str, Any]:
@@ -80,8 +80,8 @@ def spec_of(machine: Machine) -> dict[str, Any]:
 
 
 def story_of(api: Api, workload: Workload) -> list[str]:
-    found = json_of(api.get(f"projects/vision/jobs/{workload.pk}/events"))["items"]
-    return [line["message"] for line in found]
+    events = json_of(api.get(f"projects/vision/jobs/{workload.pk}/events"))["items"]
+    return [line["message"] for line in events]
 
 
 def test_the_newest_checkpoint_is_kept_in_the_store(bob: Api, machine: Machine) -> None:
@@ -130,9 +130,9 @@ def test_its_bytes_are_metered_as_checkpoints_alone(bob: Api, machine: Machine) 
     files = stored_bytes()["files"][workload.project_id]
     save(lease, 3, 10, 10, size_bytes=100)
     bring(machine, lease, 10)
-    found = stored_bytes()
-    assert found["files"][workload.project_id] == files
-    assert found["checkpoints"][workload.project_id] == 100 + len(make_packed(10))
+    usage = stored_bytes()
+    assert usage["files"][workload.project_id] == files
+    assert usage["checkpoints"][workload.project_id] == 100 + len(make_packed(10))
     assert sync_holdings(clock.now())
 
 
@@ -180,13 +180,13 @@ def test_an_earlier_attempt_brings_nothing_any_more(bob: Api, machine: Machine) 
 
 
 @pytest.mark.parametrize(
-    ("is_copied", "said"), [(True, "continues from step 10"), (False, "from the beginning")]
+    ("is_copied", "message"), [(True, "continues from step 10"), (False, "from the beginning")]
 )
 def test_a_job_that_loses_its_node_says_from_where_it_goes_on(
     bob: Api,
     machine: Machine,
     is_copied: bool,
-    said: str,
+    message: str,
     django_capture_on_commit_callbacks: Any,
 ) -> None:
     workload, lease = running(bob)
@@ -197,9 +197,9 @@ def test_a_job_that_loses_its_node_says_from_where_it_goes_on(
     with django_capture_on_commit_callbacks(execute=True):
         lose(machine, lease)
     assert code_of(bring(machine, lease, 20)) == (409, "stale_epoch")
-    told = [line for line in story_of(bob, workload) if "of step 20" in line]
-    assert len(told) == 1
-    assert said in told[0]
+    messages = [line for line in story_of(bob, workload) if "of step 20" in line]
+    assert len(messages) == 1
+    assert message in messages[0]
     other = make_machine("other")
     run_passes()
     (again,) = leases_of(workload)
@@ -247,7 +247,7 @@ def test_parts_of_several_nodes_are_not_taken(bob: Api, people: Personas, machin
     make_machine("second")
     _, lease = running(bob, nodes=2)
     node = Node.objects.get(pk=lease.node_id)
-    here = next(one for one in (machine,) if node.name == "lab")
+    here = next(candidate for candidate in (machine,) if node.name == "lab")
     assert spec_of(here)["copy_limit_bytes"] == 0
     assert bring(here, lease, 10).status_code == 404
 

@@ -66,23 +66,23 @@ class Following:
 
     def _read(self) -> None:
         try:
-            for one in self._stream:
-                self.news.append(one)
+            for event in self._stream:
+                self.news.append(event)
         except errors.SlipwayError as error:
             self.error = error
 
     def log(self, rank: int, attempt: int = 1) -> bytes:
         """What came of a log, which must come in order and once."""
-        found = b""
-        for one in list(self.news):
-            if isinstance(one, LogPiece) and (one.rank, one.attempt) == (rank, attempt):
-                assert one.offset == len(found)
-                found += one.data
-        return found
+        content = b""
+        for event in list(self.news):
+            if isinstance(event, LogPiece) and (event.rank, event.attempt) == (rank, attempt):
+                assert event.offset == len(content)
+                content += event.data
+        return content
 
     @property
     def states(self) -> list[WorkloadState]:
-        return [one.workload.state for one in list(self.news) if isinstance(one, JobProgress)]
+        return [event.workload.state for event in list(self.news) if isinstance(event, JobProgress)]
 
     def ends(self, within_s: float = 10.0) -> None:
         self.thread.join(within_s)
@@ -110,9 +110,9 @@ def test_a_job_is_followed_from_submission_to_its_last_byte(
     assert time.monotonic() - sent_s < 3  # 1 s on a quiet machine
     lab.report(task, 3, "progress", step=1)
     lab.sample(task, 50)
-    wait_for(lambda: any(isinstance(one, SampleOut) for one in following.news), "the sample")
+    wait_for(lambda: any(isinstance(event, SampleOut) for event in following.news), "the sample")
     wait_for(
-        lambda: any(isinstance(one, JobProgress) and one.step == 1 for one in following.news),
+        lambda: any(isinstance(event, JobProgress) and event.step == 1 for event in following.news),
         "the step",
     )
     lab.report(task, 4, "ended", reason="completed", exit_code=0)
@@ -124,7 +124,7 @@ def test_a_job_is_followed_from_submission_to_its_last_byte(
     assert following.error is None
     assert following.log(0) == line + b"bye\n"
     assert following.log(1) == b"rank 1"
-    last = [one for one in following.news if isinstance(one, JobProgress)][-1]
+    last = [event for event in following.news if isinstance(event, JobProgress)][-1]
     assert (last.workload.state, last.step, last.log_ranks) == ("succeeded", 1, [0, 1])
     assert last.cost_nano_usd > 0
     assert last.first_step_after_s is not None

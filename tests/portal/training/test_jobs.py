@@ -139,10 +139,10 @@ def test_the_machine_that_runs_a_job_gets_its_code_and_what_it_should_run(
 
 def test_a_job_for_containers_waits_for_a_node_that_has_them(bob: Api, machine: Machine) -> None:
     take_code(bob)
-    wanted = {"script": "train.py", "snapshot": "0" * 64, "tier": "small", "backend": "docker"}
-    said = json_of(bob.post("projects/vision/jobs/quote", wanted))
-    assert not said["can_ever_run"]
-    assert "No node offers the back end docker; available: process." in said["explanation"]
+    body = {"script": "train.py", "snapshot": "0" * 64, "tier": "small", "backend": "docker"}
+    quote = json_of(bob.post("projects/vision/jobs/quote", body))
+    assert not quote["can_ever_run"]
+    assert "No node offers the back end docker; available: process." in quote["explanation"]
     docked = make_machine("docked", cpus=1, backends=("docker", "process"))
     apart = json_of(submit(bob, backend="docker", nodes=2))
     assert (apart["code"], apart["field"]) == ("one_node_only", "nodes")
@@ -159,8 +159,8 @@ def test_a_job_for_containers_waits_for_a_node_that_has_them(bob: Api, machine: 
     Node.objects.filter(pk=docked.node.pk).update(backends=["process"])
     path = f"projects/vision/jobs/{clone['workload']['id']}"
     finish(workload)
-    told = json_of(bob.get(path))["workload"]["explanation"]
-    assert "it needs the back end docker, and no node offers it" in told
+    explanation = json_of(bob.get(path))["workload"]["explanation"]
+    assert "it needs the back end docker, and no node offers it" in explanation
 
 
 @pytest.mark.thorough
@@ -194,9 +194,9 @@ def test_jobs_are_listed_newest_first_in_pages_and_filtered(
 
 
 def test_a_quote_needs_no_code_and_queues_nothing(bob: Api, machine: Machine) -> None:
-    wanted = {"script": "train.py", "snapshot": "0" * 64, "tier": "small", "nodes": 2}
-    said = json_of(bob.post("projects/vision/jobs/quote", wanted))
-    assert said == {
+    body = {"script": "train.py", "snapshot": "0" * 64, "tier": "small", "nodes": 2}
+    quote = json_of(bob.post("projects/vision/jobs/quote", body))
+    assert quote == {
         "nano_usd_per_hour": 7_200_000_000,
         "can_ever_run": True,
         "would_wait": False,
@@ -208,14 +208,14 @@ def test_a_quote_needs_no_code_and_queues_nothing(bob: Api, machine: Machine) ->
         "are kept as artifacts of its run.",
         "packages": None,
     }
-    said = json_of(bob.post("projects/vision/jobs/quote", wanted | {"nodes": 5}))
-    assert (said["can_ever_run"], said["would_wait"]) == (False, True)
-    assert "can never fit 5 tasks" in said["explanation"]
+    quote = json_of(bob.post("projects/vision/jobs/quote", body | {"nodes": 5}))
+    assert (quote["can_ever_run"], quote["would_wait"]) == (False, True)
+    assert "can never fit 5 tasks" in quote["explanation"]
     assert not Job.objects.exists()
     made_job(bob)
-    said = json_of(bob.post("projects/vision/jobs/quote", wanted))
-    assert said["explanation"] == "1 of this project waits ahead of it."
-    known = wanted | {"snapshot": take_code(bob), "script": "gone.py"}
+    quote = json_of(bob.post("projects/vision/jobs/quote", body))
+    assert quote["explanation"] == "1 of this project waits ahead of it."
+    known = body | {"snapshot": take_code(bob), "script": "gone.py"}
     assert json_of(bob.post("projects/vision/jobs/quote", known))["code"] == "no_such_script"
 
 
@@ -265,9 +265,9 @@ def test_a_clone_is_the_same_again_with_what_is_given_changed(bob: Api, machine:
     )
     path = f"projects/vision/jobs/{original['workload']['id']}/clone"
     same = json_of(bob.post(path, {}))
-    told = ("id", "created_at", "explanation", "queue_position")
+    own_fields = ("id", "created_at", "explanation", "queue_position")
     for job in (original, same):
-        for name in told:
+        for name in own_fields:
             job["workload"].pop(name)
     assert same.pop("cloned_from") == workload_id_in(path)
     original.pop("cloned_from")
@@ -330,8 +330,10 @@ def test_a_log_is_read_in_ranges_and_says_where_they_stand(bob: Api, machine: Ma
     append_log(node=lease.node, task_id=lease.task_id, epoch=1, rank=1, offset=0, pieces=[content])
     answer: Any = bob.get(f"{path}?rank=1&offset=2&limit=5")
     assert answer.getvalue() == content[2:7]
-    told = {name: answer.headers[name] for name in ("X-Log-Attempt", "X-Log-Size", "X-Log-Offset")}
-    assert told == {"X-Log-Attempt": "1", "X-Log-Size": str(len(content)), "X-Log-Offset": "2"}
+    headers = {
+        name: answer.headers[name] for name in ("X-Log-Attempt", "X-Log-Size", "X-Log-Offset")
+    }
+    assert headers == {"X-Log-Attempt": "1", "X-Log-Size": str(len(content)), "X-Log-Offset": "2"}
     assert answer.headers["X-Log-Complete"] == "false"
     beyond: Any = bob.get(f"{path}?rank=1&offset=999")
     assert beyond.getvalue() == b""
@@ -354,9 +356,9 @@ def test_samples_of_the_present_attempt_are_listed_oldest_first(bob: Api, machin
         )
     parts = bob.get(f"projects/vision/jobs/{workload.pk}/samples?limit=1")
     rest = parts.headers[NEXT_CURSOR]
-    found = json_of(parts)
-    found += json_of(bob.get(f"projects/vision/jobs/{workload.pk}/samples?cursor={rest}"))
-    assert [(sample["task"], sample["cpu_percent"]) for sample in found] == [(0, 1.0), (0, 2.0)]
+    samples = json_of(parts)
+    samples += json_of(bob.get(f"projects/vision/jobs/{workload.pk}/samples?cursor={rest}"))
+    assert [(sample["task"], sample["cpu_percent"]) for sample in samples] == [(0, 1.0), (0, 2.0)]
 
 
 def test_the_same_key_submits_once(bob: Api, machine: Machine) -> None:

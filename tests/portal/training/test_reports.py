@@ -28,9 +28,9 @@ def save(lease: Lease, sequence: int, step: int, *kept: int, size_bytes: int = 1
 
 
 def checkpoints_of(api: Api, workload: Workload) -> list[tuple[int, int, int]]:
-    found = json_of(api.get(f"projects/vision/jobs/{workload.pk}/checkpoints"))
-    assert all(saved["created_at"] for saved in found)
-    return [(saved["step"], saved["attempt"], saved["size_bytes"]) for saved in found]
+    checkpoints = json_of(api.get(f"projects/vision/jobs/{workload.pk}/checkpoints"))
+    assert all(saved["created_at"] for saved in checkpoints)
+    return [(saved["step"], saved["attempt"], saved["size_bytes"]) for saved in checkpoints]
 
 
 def test_checkpoints_are_listed_as_retention_leaves_them(bob: Api, machine: Machine) -> None:
@@ -84,8 +84,8 @@ def test_a_job_tells_by_which_strategy_it_trains_and_why(bob: Api, machine: Mach
     assert shown["strategy"] == "auto"
     assert shown["strategy_reason"] == f"zero2: {taken['reason']}"
     story = json_of(bob.get(f"projects/vision/jobs/{workload.pk}/events"))["items"]
-    told = [line["message"] for line in story if "zero2" in line["message"]]
-    assert told == [f"Strategy: zero2: {taken['reason']}"]
+    messages = [line["message"] for line in story if "zero2" in line["message"]]
+    assert messages == [f"Strategy: zero2: {taken['reason']}"]
     clone = json_of(bob.post(f"projects/vision/jobs/{workload.pk}/clone", {}))
     assert (clone["strategy"], clone["strategy_reason"]) == ("auto", None)
 

@@ -71,7 +71,7 @@ def test_a_job_is_quoted_submitted_cancelled_and_cloned(
         job = alice.jobs.submit_body(body, project=project)
     assert job.git is not None
     assert "+print('changed')" in job.git.diff
-    assert [found.workload.id for found in alice.jobs.list(project=project)] == [job.workload.id]
+    assert [item.workload.id for item in alice.jobs.list(project=project)] == [job.workload.id]
     assert alice.jobs.get(job.workload.id, project=project) == job
     clone = alice.jobs.clone(job.workload.id, project=project, params={"lr": 0.2})
     assert (clone.params, clone.git, clone.snapshot) == ({"lr": "0.2"}, job.git, job.snapshot)
@@ -88,9 +88,9 @@ def test_a_job_is_quoted_submitted_cancelled_and_cloned(
     lab.log(task, 0, content, end=True)
     lab.sample(task, 12.5)
     path = clone.workload.id
-    found = alice.jobs.checkpoints(path, project=project)
-    assert [(checkpoint.step, checkpoint.size_bytes) for checkpoint in found] == [(5, 100)]
-    assert [one.cpu_percent for one in alice.jobs.samples(path, project=project)] == [12.5]
+    checkpoints = alice.jobs.checkpoints(path, project=project)
+    assert [(checkpoint.step, checkpoint.size_bytes) for checkpoint in checkpoints] == [(5, 100)]
+    assert [sample.cpu_percent for sample in alice.jobs.samples(path, project=project)] == [12.5]
     assert b"".join(alice.jobs.logs(path, project=project)) == content
     assert b"".join(alice.jobs.logs(path, project=project, offset=7, limit=9)) == content[7:16]
     lab.report(task, 3, "ended", reason="completed")
@@ -132,7 +132,7 @@ def test_the_command_line_submits_and_shows(
         "SLIPWAY_PROJECT": project,
     }
 
-    def said(*arguments: str, status: int = 0) -> str:
+    def output_of(*arguments: str, status: int = 0) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "slipway", *arguments],
             cwd=code,
@@ -146,14 +146,14 @@ def test_the_command_line_submits_and_shows(
         return done.stdout + done.stderr
 
     tier = ("--tier", lab.tier)
-    assert "3.6" in said("train", "train.py", *tier, "--quote")
-    answer = said("train", "train.py", *tier, "--param", "lr=0.1", "--procs", "2", "--json")
+    assert "3.6" in output_of("train", "train.py", *tier, "--quote")
+    answer = output_of("train", "train.py", *tier, "--param", "lr=0.1", "--procs", "2", "--json")
     job = json.loads(answer)
-    shown = json.loads(said("job", "show", job["workload"]["id"], "--json"))
+    shown = json.loads(output_of("job", "show", job["workload"]["id"], "--json"))
     assert (shown["params"], shown["workload"]["procs"]) == ({"lr": "0.1"}, 2)
     boxed = ("--backend", "docker", "--quote")
-    assert "No node offers the back end docker" in said("train", "train.py", *tier, *boxed)
-    refused = said("train", "train.py", *tier, "--procs", "2", "--strategy", "ddp=3", status=6)
+    assert "No node offers the back end docker" in output_of("train", "train.py", *tier, *boxed)
+    refused = output_of("train", "train.py", *tier, "--procs", "2", "--strategy", "ddp=3", status=6)
     assert "ddp=3 is for 3 ranks" in refused
     assert "Start 3 ranks" in refused
 

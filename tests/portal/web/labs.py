@@ -24,9 +24,9 @@ def take_code(project: Project, by: User, script: bytes = SCRIPT) -> str:
 
 def make_job(project: Project, by: User, **changes: Any) -> Job:
     """Submit a job of one script."""
-    facts: dict[str, Any] = {"script": "train.py", "tier": "small"} | changes
-    facts.setdefault("snapshot", take_code(project, by))
-    return submit_job(project=project, by=by, requested=JobIn.model_validate(facts))
+    fields: dict[str, Any] = {"script": "train.py", "tier": "small"} | changes
+    fields.setdefault("snapshot", take_code(project, by))
+    return submit_job(project=project, by=by, requested=JobIn.model_validate(fields))
 
 
 def run_job(job: Job) -> Workload:

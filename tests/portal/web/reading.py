@@ -18,8 +18,8 @@ def html_of(answer: Any) -> str:
 
 def fault_of(answer: Any, field: str) -> str:
     """What stands beside a field as its error; empty when it has none."""
-    found = re.search(rf'id="id_{field}_error">(.*?)</ul>', html_of(answer), re.DOTALL)
-    return re.sub(r"<[^>]+>|\s+", " ", unescape(found.group(1))).strip() if found else ""
+    match = re.search(rf'id="id_{field}_error">(.*?)</ul>', html_of(answer), re.DOTALL)
+    return re.sub(r"<[^>]+>|\s+", " ", unescape(match.group(1))).strip() if match else ""
 
 
 def form_of(answer: Any) -> Any:

@@ -179,7 +179,7 @@ def test_code_and_packages_of_two_runs_are_compared_and_gaps_are_named(
     assert "foreign" not in html_of(hidden)
 
 
-def facts(number: int, metrics: dict[str, float], params: dict[str, str]) -> RunFacts:
+def run_facts(number: int, metrics: dict[str, float], params: dict[str, str]) -> RunFacts:
     """A run with these values."""
     name = f"run-{number}"
     return RunFacts(name, 1, name, "FINISHED", Stage.ACTIVE, "bob", 1, 2, metrics, params)
@@ -199,7 +199,7 @@ def test_importance_finds_what_moves_a_metric_and_calls_the_rest_chance() -> Non
             **{f"noise-{at}": str((n * (at + 3) ** 3 // 7) % 5) for at in range(20)},
         }
         loss = 4 * curve**2 + kind + 3 * (n * 73 % 200) / 200
-        runs.append(facts(n, {"loss": loss}, params))
+        runs.append(run_facts(n, {"loss": loss}, params))
     runs[7].metrics["loss"] = math.nan
     del runs[8].metrics["loss"]
     started = time.process_time()
@@ -222,11 +222,11 @@ def test_importance_finds_what_moves_a_metric_and_calls_the_rest_chance() -> Non
 
 
 def test_importance_of_few_runs_and_of_one_value_is_refused() -> None:
-    few = [facts(n, {"loss": float(n)}, {"lr": str(n % 2)}) for n in range(9)]
+    few = [run_facts(n, {"loss": float(n)}, {"lr": str(n % 2)}) for n in range(9)]
     refused = parameter_importance(few, "loss")
     assert "at least 10 runs with a finite value of loss; there are 9." in refused.fault
     assert refused.parameters == ()
-    same = [facts(n, {"loss": 1.0}, {"lr": str(n % 2)}) for n in range(12)]
+    same = [run_facts(n, {"loss": 1.0}, {"lr": str(n % 2)}) for n in range(12)]
     assert "the same value" in parameter_importance(same, "loss").fault
 
 

@@ -63,8 +63,8 @@ def test_a_page_asks_as_many_questions_for_thirty_rows_as_for_three(
         for number in batch:
             _add(people, number)
         root.get(address)
-        with CaptureQueriesContext(connection) as asked:
+        with CaptureQueriesContext(connection) as queries:
             assert root.get(address).status_code == 200
-        counts.append(len(asked))
+        counts.append(len(queries))
     assert counts[0] == counts[1]
     assert counts[1] <= MOST_QUERIES

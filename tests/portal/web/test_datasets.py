@@ -36,8 +36,8 @@ def test_a_person_looks_at_versions_compares_them_and_deletes_one(people: Person
     rows = browser.get("/p/vision/datasets/digits/v/1?rows=25").content.decode()
     assert "From row 26" in rows
     assert browser.get("/p/other/datasets").status_code == 404
-    asked = browser.get("/p/vision/datasets/digits/v/2/delete").content.decode()
-    assert "Delete digits:2?" in asked
+    confirmation = browser.get("/p/vision/datasets/digits/v/2/delete").content.decode()
+    assert "Delete digits:2?" in confirmation
     assert browser.post("/p/vision/datasets/digits/v/2/delete").status_code == 302
     assert browser.get("/p/vision/datasets/digits/v/2").status_code == 404
     assert browser.post("/p/vision/datasets/digits/delete").status_code == 302
@@ -138,8 +138,8 @@ def test_declarations_of_the_form_decide_how_tables_are_read_and_are_shown(
     at = begin(bob).rpartition("/")[0] + "/" + draft.rpartition("/")[2]
     fill(bob, at, {"t.csv": "zip;name\n1010;Jos\u00e9\n1020;NA\n".encode("latin-1")})
     form = {"types": "zip=varchar", "missing": "NA", "encoding": "latin-1", "separator": ";"}
-    said = browser.post(f"{draft}/commit", form, follow=True).content.decode()
-    assert "types.zip is not valid" in said
+    html = browser.post(f"{draft}/commit", form, follow=True).content.decode()
+    assert "types.zip is not valid" in html
     browser.post(f"{draft}/commit", form | {"types": "zip=string"})
     check_waiting()
     assert json_of(bob.get(at))["settings"]["types"] == {"zip": "string"}

@@ -101,9 +101,9 @@ def test_the_list_of_runs_shows_what_was_logged_and_narrows_down(
     assert "foreign" not in words
     assert words.index("third") < words.index("second") < words.index("first")
     assert "NaN" in words
-    found = text_of(vera.get(url + "?" + urlencode({"filter": "metrics.loss < 0.3"})))
-    assert "third" in found
-    assert "second" not in found
+    text = text_of(vera.get(url + "?" + urlencode({"filter": "metrics.loss < 0.3"})))
+    assert "third" in text
+    assert "second" not in text
     ordered = text_of(vera.get(url + "?order=metrics.loss&c=metrics.loss"))
     assert ordered.index("third") < ordered.index("first") < ordered.index("second")
     assert "sgd" not in ordered
@@ -309,8 +309,8 @@ def test_the_page_of_a_run_tells_all_about_it(
 ) -> None:
     page = browse(people.vera).get(f"/p/vision/runs/{run_named('first').pk}")
     words = text_of(page)
-    for said in ("first", "finished", "loss 0.5", "lr 0.1", "No artifacts logged"):
-        assert said in words
+    for phrase in ("first", "finished", "loss 0.5", "lr 0.1", "No artifacts logged"):
+        assert phrase in words
     assert 'data-key="loss"' in html_of(page)
     foreign = browse(people.vera).get(f"/p/vision/runs/{run_named('foreign').pk}")
     assert foreign.status_code == 404

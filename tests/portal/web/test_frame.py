@@ -80,8 +80,8 @@ def test_every_entrance_is_drawn_for_nobody_in_particular(
 def test_a_visitor_is_led_to_the_sign_in_page_and_back(client: Client, people: Personas) -> None:
     answer = client.get("/p/vision/members")
     assert answer.headers["Location"] == "/account/login?next=/p/vision/members"
-    facts = {"login": "alice@example.org", "password": "correct-horse-battery"}
-    back = client.post("/account/login", facts | {"next": "/p/vision/members"})
+    credentials = {"login": "alice@example.org", "password": "correct-horse-battery"}
+    back = client.post("/account/login", credentials | {"next": "/p/vision/members"})
     assert back.headers["Location"] == "/p/vision/members"
 
 
@@ -99,8 +99,12 @@ def test_a_visitor_is_led_to_the_sign_in_page_and_back(client: Client, people: P
 def test_signing_in_leads_nowhere_but_into_the_portal(
     client: Client, people: Personas, target: str
 ) -> None:
-    facts = {"login": "alice@example.org", "password": "correct-horse-battery", "next": target}
-    assert client.post("/account/login", facts).headers["Location"] == "/"
+    credentials = {
+        "login": "alice@example.org",
+        "password": "correct-horse-battery",
+        "next": target,
+    }
+    assert client.post("/account/login", credentials).headers["Location"] == "/"
 
 
 def test_the_rail_shows_the_rooms_there_are_and_the_page_one_is_on(

@@ -37,7 +37,7 @@ def machine(people: Personas, settings: Settings, tmp_path: Path) -> Machine:
 
 
 def _fields(**changes: Any) -> dict[str, Any]:
-    facts = {
+    fields = {
         "script": "train.py",
         "tier": "small",
         "nodes": "1",
@@ -45,12 +45,12 @@ def _fields(**changes: Any) -> dict[str, Any]:
         "max_attempts": "3",
         "priority": "0",
     }
-    return facts | changes
+    return fields | changes
 
 
 def _notebook(*cells: str) -> bytes:
-    found = [{"cell_type": "code", "source": cell} for cell in cells]
-    return json.dumps({"cells": found, "metadata": {}}).encode()
+    entries = [{"cell_type": "code", "source": cell} for cell in cells]
+    return json.dumps({"cells": entries, "metadata": {}}).encode()
 
 
 def _zip(files: dict[str, bytes]) -> bytes:
@@ -134,7 +134,11 @@ def _files_of(snapshot: Snapshot) -> dict[str, bytes]:
     blob = snapshot.file.blob
     pieces = blob_store().read(blob.key, start=0, length=blob.size_bytes)
     with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as archive:
-        return {one.name: archive.extractfile(one).read() for one in archive if one.isfile()}  # type: ignore[union-attr]
+        return {
+            member.name: archive.extractfile(member).read()  # type: ignore[union-attr]
+            for member in archive
+            if member.isfile()
+        }
 
 
 def test_the_same_code_is_kept_once_whatever_it_came_in(people: Personas, browse: Browse) -> None:
@@ -151,7 +155,7 @@ def test_the_same_code_is_kept_once_whatever_it_came_in(people: Personas, browse
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("notes.txt", b"hello", "neither a Python script, nor"),
         ("broken.ipynb", b"hello", "broken.ipynb is not a notebook"),
@@ -161,12 +165,12 @@ def test_the_same_code_is_kept_once_whatever_it_came_in(people: Personas, browse
     ],
 )
 def test_bad_code_is_refused_beside_its_field_and_nothing_is_lost(
-    people: Personas, browse: Browse, name: str, content: bytes, said: str
+    people: Personas, browse: Browse, name: str, content: bytes, message: str
 ) -> None:
     fields = _fields(code=SimpleUploadedFile(name, content), params="lr=0.7", script="")
     answer = browse(people.bob).post(NEW, fields)
     assert answer.status_code == 422
-    assert said in fault_of(answer, "snapshot")
+    assert message in fault_of(answer, "snapshot")
     assert "lr=0.7" in html_of(answer)
     assert not Job.objects.exists()
 
@@ -183,7 +187,7 @@ def test_code_survives_the_refusal_of_another_field(people: Personas, browse: Br
 
 
 @pytest.mark.parametrize(
-    ("changes", "field", "said"),
+    ("changes", "field", "message"),
     [
         ({"script": "other.py"}, "script", "The snapshot has no other.py"),
         ({"tier": "none"}, "tier", "There is no tier none"),
@@ -200,12 +204,12 @@ def test_code_survives_the_refusal_of_another_field(people: Personas, browse: Br
     ],
 )
 def test_what_is_wrong_stands_beside_its_field_before_anything_queues(
-    people: Personas, browse: Browse, changes: dict[str, str], field: str, said: str
+    people: Personas, browse: Browse, changes: dict[str, str], field: str, message: str
 ) -> None:
     digest = take_code(people.vision, people.bob)
     answer = browse(people.bob).post(NEW, _fields(snapshot=digest) | changes)
     assert answer.status_code == 422
-    assert said in fault_of(answer, field)
+    assert message in fault_of(answer, field)
     assert not Workload.objects.exists()
 
 
@@ -316,9 +320,9 @@ def test_scripts_send_a_file_as_the_body_and_get_its_digest(
     address = "/p/vision/jobs/code?name=train.py"
     octets = "application/octet-stream"
     bob = browse(people.bob)
-    told = bob.post(address, data=SCRIPT, content_type=octets).json()
-    assert told["scripts"] == ["train.py"]
-    assert Snapshot.objects.get(project=people.vision).digest == told["digest"]
+    response = bob.post(address, data=SCRIPT, content_type=octets).json()
+    assert response["scripts"] == ["train.py"]
+    assert Snapshot.objects.get(project=people.vision).digest == response["digest"]
     refused = bob.post("/p/vision/jobs/code?name=x.txt", data=b"hello", content_type=octets)
     assert refused.status_code == 422
     assert "neither a Python script" in refused.json()["fault"]

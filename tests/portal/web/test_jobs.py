@@ -95,9 +95,9 @@ def test_a_list_of_thirty_asks_no_more_than_one_of_three(
         for _ in range(batch):
             make_job(people.vision, people.bob, nodes=2)
         vera.get("/p/vision/jobs")
-        with CaptureQueriesContext(connection) as asked:
+        with CaptureQueriesContext(connection) as queries:
             assert vera.get("/p/vision/jobs").status_code == 200
-        counts.append(len(asked))
+        counts.append(len(queries))
     assert counts[0] == counts[1]
     assert counts[1] <= 30
 
@@ -118,18 +118,18 @@ def test_a_running_job_tells_where_what_it_costs_and_what_was_submitted(
     print_lines(workload, "\x1b[32mepoch 1\x1b[0m\n  10%\r  90%\nepoch 2\n")
     Checkpoint.objects.create(job=job, step=40, size_bytes=2048, attempt=1)
     page = _page(browse, people, job)
-    said = text_of(page)
-    assert "running Running on node lab-1." in said
-    assert "$3.60 an hour" in said
-    assert "Parameters lr 0.2" in said
-    assert "--epochs 3" in said
-    assert "Strategy ddp" in said
-    assert f"{COMMIT[:10]} on main" in said
-    assert "40 resumes from here 2 KiB" in said
-    assert "epoch 1 90% epoch 2" in said
-    assert "10%" not in said
-    assert "Attempt 1" in said
-    assert "Placed on node lab-1." in said
+    text = text_of(page)
+    assert "running Running on node lab-1." in text
+    assert "$3.60 an hour" in text
+    assert "Parameters lr 0.2" in text
+    assert "--epochs 3" in text
+    assert "Strategy ddp" in text
+    assert f"{COMMIT[:10]} on main" in text
+    assert "40 resumes from here 2 KiB" in text
+    assert "epoch 1 90% epoch 2" in text
+    assert "10%" not in text
+    assert "Attempt 1" in text
+    assert "Placed on node lab-1." in text
 
 
 def test_a_failed_job_says_why_and_what_to_do_next(
@@ -138,9 +138,9 @@ def test_a_failed_job_says_why_and_what_to_do_next(
     job = make_job(people.vision, people.bob, max_attempts=1)
     workload = run_job(job)
     finish(workload, reason="exit", exit_code=1, message="Rank 0 failed: ValueError: NaN")
-    said = text_of(_page(browse, people, job))
-    assert "failed Rank 0 failed: ValueError: NaN" in said
-    assert "Next step:" in said
+    text = text_of(_page(browse, people, job))
+    assert "failed Rank 0 failed: ValueError: NaN" in text
+    assert "Next step:" in text
 
 
 def test_a_log_never_becomes_markup(people: Personas, browse: Browse, machine: Machine) -> None:
@@ -168,9 +168,9 @@ def test_cancelling_asks_first_and_ends_the_job(
     bob = browse(people.bob)
     job = make_job(people.vision, people.bob, name="wide", procs=2)
     run_job(job)
-    asked = text_of(bob.get(f"/p/vision/jobs/{job.pk}/cancel"))
-    assert "Cancel wide?" in asked
-    assert "All 2 ranks are asked to stop" in asked
+    text = text_of(bob.get(f"/p/vision/jobs/{job.pk}/cancel"))
+    assert "Cancel wide?" in text
+    assert "All 2 ranks are asked to stop" in text
     answer = bob.post(f"/p/vision/jobs/{job.pk}/cancel", follow=True)
     assert "wide is stopping" in text_of(answer)
     assert Workload.objects.get(pk=job.pk).state == "stopping"

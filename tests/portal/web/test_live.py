@@ -105,9 +105,9 @@ def test_a_stream_lasts_as_long_as_its_gate_would_open(
 
 
 def test_a_stream_ends_with_its_session_and_no_other(people: Personas) -> None:
-    mine, other = (_listener(people.bob, people.vision) for _ in range(2))
+    own, other = (_listener(people.bob, people.vision) for _ in range(2))
     sign_out_everywhere(user=people.bob, keep_session=other.session_key)
-    assert authorized_listeners([mine, other]) == {other}
+    assert authorized_listeners([own, other]) == {other}
 
 
 def test_a_stream_ends_with_the_password_it_was_opened_under(people: Personas) -> None:

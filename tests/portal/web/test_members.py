@@ -16,9 +16,9 @@ INVITE = {"email": "new@example.org", "role": "contributor", "expires_in_days": 
 
 
 def _link(page: str) -> str:
-    found = re.search(r'id="invitation-link">http://[^/]+(/invitations/[^<]+)<', page)
-    assert found is not None
-    return found.group(1)
+    match = re.search(r'id="invitation-link">http://[^/]+(/invitations/[^<]+)<', page)
+    assert match is not None
+    return match.group(1)
 
 
 def test_an_invitation_shows_its_link_once(people: Personas, browse: Browse) -> None:
@@ -49,8 +49,8 @@ def test_a_newcomer_joins_by_the_link_and_lands_in_the_project(
     assert "Join as new@example.org" in page
     form = newcomer.get("/account/join")
     assert "new@example.org" in html_of(form)
-    facts = {"email": "other@example.org", "name": "New Comer", "password1": "a-quiet-river-bend"}
-    answer = newcomer.post("/account/join", facts)
+    fields = {"email": "other@example.org", "name": "New Comer", "password1": "a-quiet-river-bend"}
+    answer = newcomer.post("/account/join", fields)
     assert answer.headers["Location"] == "/p/vision"
     assert newcomer.get("/p/vision").status_code == 200
     joined = User.objects.get(email="new@example.org")

@@ -191,9 +191,9 @@ def test_mixing_asks_first_and_can_be_ended(
     machine.beat()
     root = browse(people.root)
     risk = "Code of one project can read files, memory and secrets of other projects"
-    asked = text_of(root.get("/settings/nodes/lab-1/mix"))
-    assert "Allow projects to mix on lab-1?" in asked
-    assert risk in asked
+    text = text_of(root.get("/settings/nodes/lab-1/mix"))
+    assert "Allow projects to mix on lab-1?" in text
+    assert risk in text
     assert not Node.objects.get().mixes_projects, "looking changes nothing"
     page = text_of(root.post("/settings/nodes/lab-1/mix", follow=True))
     assert risk in page
@@ -206,7 +206,7 @@ def test_mixing_asks_first_and_can_be_ended(
 
 
 def _new_tier(**changes: str) -> dict[str, str]:
-    facts = {
+    fields = {
         "name": "One H100",
         "cpus": "8",
         "memory_gib": "64",
@@ -215,7 +215,7 @@ def _new_tier(**changes: str) -> dict[str, str]:
         "labels": "zone=a",
         "price": "2.50",
     }
-    return facts | changes
+    return fields | changes
 
 
 def test_a_tier_is_made_with_what_the_form_says(people: Personas, browse: Browse) -> None:
@@ -254,10 +254,10 @@ def test_a_price_is_added_and_the_old_one_stays_in_the_history(
 ) -> None:
     root = browse(people.root)
     answer = root.post("/settings/tiers/small", {"price": "4.20"}, follow=True)
-    said = text_of(answer)
-    assert "New price saved. It applies from now on" in said
-    assert "current $4.20" in said
-    assert "$3.60" in said
+    text = text_of(answer)
+    assert "New price saved. It applies from now on" in text
+    assert "current $4.20" in text
+    assert "$3.60" in text
     assert TierPrice.objects.filter(tier__slug="small").count() == 2
 
 
@@ -278,12 +278,12 @@ def test_a_quota_is_set_for_a_project_and_shown_with_what_is_used(
 ) -> None:
     run_job(make_job(people.vision, people.bob))
     root = browse(people.root)
-    facts = {"group": "vision", "cpus": "1.5", "running": "3", "weight": "2"}
-    said = text_of(root.post("/settings/quotas", facts, follow=True))
-    assert "Vision project vision 1 of 1.5 0 of any 1 of 3 2.0" in said
+    fields = {"group": "vision", "cpus": "1.5", "running": "3", "weight": "2"}
+    text = text_of(root.post("/settings/quotas", fields, follow=True))
+    assert "Vision project vision 1 of 1.5 0 of any 1 of 3 2.0" in text
     quota = Quota.objects.get()
     assert (quota.cpu_millis, quota.gpus, quota.running, quota.weight) == (1500, None, 3, 2.0)
-    bad = root.post("/settings/quotas", facts | {"group": "nobody"})
+    bad = root.post("/settings/quotas", fields | {"group": "nobody"})
     assert "no project or team" in fault_of(bad, "group")
 
 
@@ -320,14 +320,14 @@ def test_no_more_is_asked_for_many_jobs_than_for_few(
         for _ in range(batch):
             run_job(make_job(people.vision, people.bob))
         vera.get(page)
-        with CaptureQueriesContext(connection) as asked:
+        with CaptureQueriesContext(connection) as queries:
             assert vera.get(page).status_code == 200
-        counts.append(len(asked))
+        counts.append(len(queries))
     assert counts[1] <= counts[0] <= 30
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"),
+    ("query", "expected"),
     [
         ("q=wide", "wide job of Vision"),
         ("q=new job&project=vision", "New job action"),
@@ -335,10 +335,10 @@ def test_no_more_is_asked_for_many_jobs_than_for_few(
     ],
 )
 def test_the_palette_finds_jobs_and_the_pages_about_them(
-    people: Personas, browse: Browse, asked: str, found: str
+    people: Personas, browse: Browse, query: str, expected: str
 ) -> None:
     make_job(people.vision, people.bob, name="wide")
     User.objects.filter(pk=people.bob.pk).update(is_administrator=True)
     bob: Any = browse(User.objects.get(pk=people.bob.pk))
-    assert found in text_of(bob.get(f"/palette?{asked}"))
+    assert expected in text_of(bob.get(f"/palette?{query}"))
     assert "wide" not in text_of(browse(people.charlie).get("/palette?q=wid"))

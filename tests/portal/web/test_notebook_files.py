@@ -207,14 +207,14 @@ def test_what_a_job_sends_is_shown_on_its_page(browser: Client, at: str) -> None
     place = f"projects/vision/notebook-runs/{run.pk}"
     sent = job.call("PUT", f"{place}/output?path=a/churn.ipynb", SECOND, content_type=UPLOAD)
     assert sent.status_code == 200, sent.content
-    found = {
+    finding = {
         "kind": "hidden_state",
         "cell": 3,
         "is_problem": True,
         "message": "Cell 3 uses <b>x</b>, which no cell above it makes.",
         "next_step": "Write it again.",
     }
-    report = {"passed": False, "code_cells": 3, "ran": 2, "duration_s": 1.5, "findings": [found]}
+    report = {"passed": False, "code_cells": 3, "ran": 2, "duration_s": 1.5, "findings": [finding]}
     report["findings_left_out"] = 7
     assert job.put(f"{place}/report", report).status_code == 200
     assert job.put(f"{place}/report", report).status_code == 200

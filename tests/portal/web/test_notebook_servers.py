@@ -94,71 +94,73 @@ def test_a_refused_form_keeps_what_was_typed(browse: Browse, people: Personas) -
 
 def test_others_see_it_and_maintainers_stop_it(browse: Browse, people: Personas) -> None:
     server = launch_server(project=people.vision, by=people.bob, spec=ServerIn(name="desk"))
-    one = f"{LIST}/servers/{server.pk}"
+    page_url = f"{LIST}/servers/{server.pk}"
     vera = browse(people.vera)
-    seen = text_of(vera.get(one))
+    seen = text_of(vera.get(page_url))
     assert "<code>personal</code> is private to Bob" in seen
-    assert f"{one}/stop" not in seen
-    assert f"{one}/open" not in seen
-    assert vera.post(f"{one}/stop").status_code == 403
-    assert browse(people.charlie).get(one).status_code == 404
+    assert f"{page_url}/stop" not in seen
+    assert f"{page_url}/open" not in seen
+    assert vera.post(f"{page_url}/stop").status_code == 403
+    assert browse(people.charlie).get(page_url).status_code == 404
     mia = browse(people.mia)
-    assert f"{one}/stop" in text_of(mia.get(one))
-    assert mia.get(f"{one}/open").status_code == 403
-    assert "memory is lost" in text_of(mia.get(f"{one}/stop"))
-    assert mia.post(f"{one}/stop").status_code == 302
+    assert f"{page_url}/stop" in text_of(mia.get(page_url))
+    assert mia.get(f"{page_url}/open").status_code == 403
+    assert "memory is lost" in text_of(mia.get(f"{page_url}/stop"))
+    assert mia.post(f"{page_url}/stop").status_code == 302
     server.refresh_from_db()
     assert server.state == "stopped"
-    assert mia.post(f"{one}/delete").status_code == 302
+    assert mia.post(f"{page_url}/delete").status_code == 302
     assert not Server.objects.exists()
 
 
 def test_its_owner_changes_when_it_stops_and_starts(browse: Browse, people: Personas) -> None:
-    wanted = ServerIn(name="desk", daily_start="08:00", idle_minutes=30)
-    server = launch_server(project=people.vision, by=people.bob, spec=wanted)
-    one = f"{LIST}/servers/{server.pk}"
+    spec = ServerIn(name="desk", daily_start="08:00", idle_minutes=30)
+    server = launch_server(project=people.vision, by=people.bob, spec=spec)
+    page_url = f"{LIST}/servers/{server.pk}"
     bob = browse(people.bob)
-    assert f"{one}/edit" in text_of(bob.get(one))
-    form = text_of(bob.get(f"{one}/edit"))
+    assert f"{page_url}/edit" in text_of(bob.get(page_url))
+    form = text_of(bob.get(f"{page_url}/edit"))
     assert 'value="08:00"' in form
     assert 'value="30"' in form
-    wrong = bob.post(f"{one}/edit", {"idle_minutes": "3", "daily_stop": "soon", "days": ["mon"]})
+    wrong = bob.post(
+        f"{page_url}/edit", {"idle_minutes": "3", "daily_stop": "soon", "days": ["mon"]}
+    )
     assert wrong.status_code == 422
     assert "Enter a time such as 08:00." in text_of(wrong)
     times = {"idle_minutes": "45", "daily_stop": "19:30", "days": ["mon", "fri"]}
-    assert bob.post(f"{one}/edit", times).status_code == 302
+    assert bob.post(f"{page_url}/edit", times).status_code == 302
     server.refresh_from_db()
     assert (server.daily_start, server.daily_stop) == ("", "19:30")
     assert (server.idle_after_s, server.days) == (2700, ["mon", "fri"])
     mia = browse(people.mia)
-    assert f"{one}/edit" not in text_of(mia.get(one))
-    assert mia.post(f"{one}/edit", times).status_code == 403
+    assert f"{page_url}/edit" not in text_of(mia.get(page_url))
+    assert mia.post(f"{page_url}/edit", times).status_code == 403
 
 
 def test_its_owner_changes_the_hardware_once_it_is_stopped(
     browse: Browse, people: Personas
 ) -> None:
     make_tier("large", nano_usd_per_hour=720_000_000)
-    wanted = ServerIn(name="desk", tier="small")
-    server = launch_server(project=people.vision, by=people.bob, spec=wanted)
-    one = f"{LIST}/servers/{server.pk}"
+    spec = ServerIn(name="desk", tier="small")
+    server = launch_server(project=people.vision, by=people.bob, spec=spec)
+    page_url = f"{LIST}/servers/{server.pk}"
     bob = browse(people.bob)
     wish = {"tier": "large", "max_hours": "5", "idle_minutes": "45"}
-    running = text_of(bob.get(f"{one}/edit"))
+    running = text_of(bob.get(f"{page_url}/edit"))
     assert "Stop the server to change this." in running
     assert 'type="radio" name="tier" value="small" checked disabled' in running
-    assert bob.post(f"{one}/edit", wish).status_code == 302
+    assert bob.post(f"{page_url}/edit", wish).status_code == 302
     server.refresh_from_db()
     assert (server.tier.slug, server.max_lifetime_s) == ("small", None)
-    assert bob.post(f"{one}/stop").status_code == 302
-    page = text_of(bob.get(f"{one}/edit"))
+    assert bob.post(f"{page_url}/stop").status_code == 302
+    page = text_of(bob.get(f"{page_url}/edit"))
     assert "$0.72<span" in page, "the price of an hour"
     assert "4 free now" in page
     assert 'type="radio" name="tier" value="large">' in page
-    assert bob.post(f"{one}/edit", wish | {"tier": "nowhere"}).status_code == 422
-    assert bob.post(f"{one}/edit", wish).status_code == 302
+    assert bob.post(f"{page_url}/edit", wish | {"tier": "nowhere"}).status_code == 422
+    assert bob.post(f"{page_url}/edit", wish).status_code == 302
     server.refresh_from_db()
     assert (server.tier.slug, server.max_lifetime_s) == ("large", 18_000)
-    assert bob.post(f"{one}/edit", wish | {"max_hours": ""}).status_code == 302
+    assert bob.post(f"{page_url}/edit", wish | {"max_hours": ""}).status_code == 302
     server.refresh_from_db()
     assert (server.tier.slug, server.max_lifetime_s) == ("large", None)

@@ -42,8 +42,8 @@ def machine(people: Personas, settings: Settings, tmp_path: Path) -> Machine:
 
 def make_pool(name: str = "twin", **changes: Any) -> Pool:
     """Create a pool of two local places."""
-    facts: dict[str, Any] = {"engine": "local", "settings": {"places": 2}} | changes
-    return create_pool(name=name, **facts)
+    fields: dict[str, Any] = {"engine": "local", "settings": {"places": 2}} | changes
+    return create_pool(name=name, **fields)
 
 
 def make_personal_pool(name: str = "personal", **changes: Any) -> Pool:
@@ -239,8 +239,8 @@ def test_a_pool_in_use_is_not_removed(people: Personas, browse: Browse) -> None:
 
 def _ordered(job: Job, **changes: Any) -> Allocation:
     pool = Pool.objects.get(name="twin")
-    facts: dict[str, Any] = {"state": "submitted", "handle": "4711", "epoch": 1} | changes
-    return Allocation.objects.create(workload=job.workload, pool=pool, **facts)
+    fields: dict[str, Any] = {"state": "submitted", "handle": "4711", "epoch": 1} | changes
+    return Allocation.objects.create(workload=job.workload, pool=pool, **fields)
 
 
 def test_the_page_of_a_pool_has_what_its_engine_holds(people: Personas, browse: Browse) -> None:

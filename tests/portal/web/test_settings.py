@@ -16,15 +16,15 @@ from tests.portal.web.reading import fault_of, form_of, html_of, text_of
 
 
 def _shown_token(page: str) -> str:
-    found = re.search(r'id="token-secret">(slp_[^<]+)<', page)
-    assert found is not None
-    return found.group(1)
+    match = re.search(r'id="token-secret">(slp_[^<]+)<', page)
+    assert match is not None
+    return match.group(1)
 
 
 def test_a_token_is_shown_once_and_works(people: Personas, browse: Browse) -> None:
     alice = browse(people.alice)
-    facts = {"name": "laptop", "scopes": ["projects:read"], "expires_in_days": "30"}
-    made = alice.post("/settings/tokens/new", facts)
+    fields = {"name": "laptop", "scopes": ["projects:read"], "expires_in_days": "30"}
+    made = alice.post("/settings/tokens/new", fields)
     secret = _shown_token(html_of(made))
     assert "no-store" in made.headers["Cache-Control"]
     assert json_of(Api(secret).get("whoami"))["user"]["email"] == "alice@example.org"
@@ -58,10 +58,10 @@ def test_a_preset_sets_the_scopes_and_the_list_names_it(people: Personas, browse
 def test_a_token_without_a_scope_is_refused_and_the_name_kept(
     people: Personas, browse: Browse
 ) -> None:
-    facts = {"name": "kept", "expires_in_days": "30"}
-    answer = browse(people.alice).post("/settings/tokens/new", facts)
+    fields = {"name": "kept", "expires_in_days": "30"}
+    answer = browse(people.alice).post("/settings/tokens/new", fields)
     assert answer.status_code == 422
-    custom = browse(people.alice).post("/settings/tokens/new", facts | {"preset": "custom"})
+    custom = browse(people.alice).post("/settings/tokens/new", fields | {"preset": "custom"})
     assert "Select at least one scope" in fault_of(custom, "scopes")
     assert fault_of(answer, "scopes")
     assert 'value="kept"' in html_of(answer)
@@ -70,16 +70,16 @@ def test_a_token_without_a_scope_is_refused_and_the_name_kept(
 def test_only_administrators_are_offered_the_scope_admin(people: Personas, browse: Browse) -> None:
     assert 'value="admin"' not in html_of(browse(people.alice).get("/settings/tokens/new"))
     assert 'value="admin"' in html_of(browse(people.root).get("/settings/tokens/new"))
-    facts = {"name": "x", "scopes": ["admin"], "expires_in_days": "30"}
-    assert fault_of(browse(people.alice).post("/settings/tokens/new", facts), "scopes")
+    fields = {"name": "x", "scopes": ["admin"], "expires_in_days": "30"}
+    assert fault_of(browse(people.alice).post("/settings/tokens/new", fields), "scopes")
 
 
 def test_a_token_is_confined_to_a_project_one_is_in(people: Personas, browse: Browse) -> None:
-    facts = {"name": "ci", "scopes": ["projects:read"], "expires_in_days": "7"}
-    made = browse(people.bob).post("/settings/tokens/new", facts | {"project": "vision"})
+    fields = {"name": "ci", "scopes": ["projects:read"], "expires_in_days": "7"}
+    made = browse(people.bob).post("/settings/tokens/new", fields | {"project": "vision"})
     token = Api(_shown_token(html_of(made)))
-    assert [found["slug"] for found in json_of(token.get("projects"))["items"]] == ["vision"]
-    foreign = browse(people.bob).post("/settings/tokens/new", facts | {"project": "other"})
+    assert [item["slug"] for item in json_of(token.get("projects"))["items"]] == ["vision"]
+    foreign = browse(people.bob).post("/settings/tokens/new", fields | {"project": "other"})
     assert fault_of(foreign, "project")
 
 
@@ -151,9 +151,9 @@ def test_the_export_of_a_project_holds_that_project_alone(people: Personas, brow
     alice = browse(people.alice)
     alice.post("/projects/new", {"name": "Apart"})
     page = html_of(alice.get("/p/apart/audit?verb=project.create"))
-    found = re.search(r'href="(/api/v1/audit/export\?[^"]*format=jsonl)"', page)
-    assert found is not None
-    answer: Any = alice.get(found.group(1).replace("&amp;", "&"))
+    match = re.search(r'href="(/api/v1/audit/export\?[^"]*format=jsonl)"', page)
+    assert match is not None
+    answer: Any = alice.get(match.group(1).replace("&amp;", "&"))
     lines = answer.getvalue().decode().splitlines()
     assert len(lines) == 1
     assert '"project":"apart"' in lines[0]
@@ -168,10 +168,10 @@ def test_ones_name_is_changed_and_a_bad_one_refused(people: Personas, browse: Br
 
 
 def test_sessions_are_listed_and_ended_one_by_one(people: Personas) -> None:
-    facts = {"login": "alice@example.org", "password": PASSWORD}
+    credentials = {"login": "alice@example.org", "password": PASSWORD}
     here, there = Client(headers={"User-Agent": "Firefox/1 Linux"}), Client()
-    here.post("/account/login", facts)
-    there.post("/account/login", facts)
+    here.post("/account/login", credentials)
+    there.post("/account/login", credentials)
     page = html_of(here.get("/settings/sessions"))
     assert "Firefox on Linux" in page
     assert page.count("this browser") == 1
@@ -184,10 +184,10 @@ def test_sessions_are_listed_and_ended_one_by_one(people: Personas) -> None:
 
 @pytest.mark.parametrize(("keep", "here_lives"), [("this", True), ("", False)])
 def test_signing_out_everywhere(people: Personas, keep: str, here_lives: bool) -> None:
-    facts = {"login": "alice@example.org", "password": PASSWORD}
+    credentials = {"login": "alice@example.org", "password": PASSWORD}
     here, there = Client(), Client()
-    here.post("/account/login", facts)
-    there.post("/account/login", facts)
+    here.post("/account/login", credentials)
+    there.post("/account/login", credentials)
     here.post("/settings/sessions/end", {"keep": keep})
     assert there.get("/").status_code == 302
     assert (here.get("/").status_code == 200) is here_lives
@@ -225,10 +225,10 @@ def test_an_unknown_address_gets_the_same_answer_and_a_mail_that_says_so(db: Non
 
 
 def test_the_password_is_changed_and_every_session_ends(people: Personas) -> None:
-    facts = {"login": "alice@example.org", "password": PASSWORD}
+    credentials = {"login": "alice@example.org", "password": PASSWORD}
     here, there = Client(), Client()
-    here.post("/account/login", facts)
-    there.post("/account/login", facts)
+    here.post("/account/login", credentials)
+    there.post("/account/login", credentials)
     wrong = here.post(
         "/account/password/change", {"oldpassword": "x", "password1": "a-quiet-river-bend"}
     )
@@ -240,8 +240,8 @@ def test_the_password_is_changed_and_every_session_ends(people: Personas) -> Non
 
 def test_a_wrong_password_says_the_same_for_known_and_unknown_people(people: Personas) -> None:
     known = Client().post("/account/login", {"login": "alice@example.org", "password": "nope"})
-    facts = {"login": "phantom@example.org", "password": "nope"}
-    unknown = Client().post("/account/login", facts)
+    credentials = {"login": "phantom@example.org", "password": "nope"}
+    unknown = Client().post("/account/login", credentials)
     pages = [
         html_of(answer).replace(name, "")
         for answer, name in ((known, "alice"), (unknown, "phantom"))

@@ -99,8 +99,8 @@ def test_a_budget_is_set_alerts_are_read_and_the_limit_is_raised(
         refused = alice.post("/spend/budgets", {"group": "vision", "limit": "x", "period": "month"})
         assert refused.status_code == 422
         assert "is not an amount in dollars" in refused.content.decode()
-        wanted = {"group": "vision", "limit": "5", "period": "month", "stops": "on"}
-        answer = alice.post("/spend/budgets", wanted)
+        form = {"group": "vision", "limit": "5", "period": "month", "stops": "on"}
+        answer = alice.post("/spend/budgets", form)
         address = answer.headers["Location"]
         watch_budgets()
         text = alice.get(address).content.decode()

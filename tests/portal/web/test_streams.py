@@ -190,7 +190,7 @@ def test_one_person_cannot_open_streams_without_end(portal: RunningPortal) -> No
             told_ms.append(int(await reader.readuntil(b"\n")))
         for _, writer in readers:
             writer.close()
-        return sum(told < 10_000 for told in told_ms)
+        return sum(response_ms < 10_000 for response_ms in told_ms)
 
     assert asyncio.run(open_many()) == 12
 
@@ -235,11 +235,13 @@ def test_fifty_pages_that_show_a_log_hold_no_threads(portal: RunningPortal, proj
             link = alice.post(f"/projects/{project}/invitations", json=invite).json()["link"]
             with portal.client(name) as guest:
                 guest.post("/invitations/accept", json={"token": link.rpartition("/")[2]})
-        visitors = [Visitor.signed_in(portal, one) for one in ("alice", "bob", "charlie", "root")]
+        visitors = [
+            Visitor.signed_in(portal, person) for person in ("alice", "bob", "charlie", "root")
+        ]
         before = threads()
         path = f"/p/{project}/workloads/{job}/log/follow?start=0"
         # All that the four of them may have open: 48 streams.
-        ears = [pages.enter_context(one.listening(path)) for one in visitors * 12]
+        ears = [pages.enter_context(visitor.listening(path)) for visitor in visitors * 12]
         assert {ear.answer.status_code for ear in ears} == {200}
         for ear in ears:
             ear.hears("log")

@@ -158,8 +158,8 @@ def _calls_of_audit() -> list[ast.Call]:
 
 
 def _texts(node: ast.AST) -> set[str]:
-    found = {one.value for one in ast.walk(node) if isinstance(one, ast.Constant)}
-    return {text for text in found if isinstance(text, str)}
+    values = {constant.value for constant in ast.walk(node) if isinstance(constant, ast.Constant)}
+    return {text for text in values if isinstance(text, str)}
 
 
 @pytest.mark.thorough

@@ -54,8 +54,8 @@ def test_a_range_of_a_log_ends_with_whole_characters(
 ) -> None:
     print_lines(workload, "größe\n", rank=1)
     address = f"/p/vision/workloads/{workload.pk}/log?rank=1"
-    told = browse(people.vera).get(f"{address}&bytes=3").json()
-    assert (told["start"], told["end"], told["text"]) == (0, 2, "gr")
+    chunk = browse(people.vera).get(f"{address}&bytes=3").json()
+    assert (chunk["start"], chunk["end"], chunk["text"]) == (0, 2, "gr")
     rest = browse(people.vera).get(f"{address}&start=2").json()
     assert (rest["text"], rest["end"], rest["size"]) == ("öße\n", 8, 8)
 
@@ -140,9 +140,9 @@ def test_samples_that_a_chart_does_not_draw_are_counted(
     vera, address = browse(people.vera), f"/p/vision/workloads/{workload.pk}"
     assert vera.get(f"{address}/samples").json()["left_out"] == 0
     monkeypatch.setattr(workload_logs, "SAMPLES", 2)
-    facts = vera.get(f"{address}/samples").json()
-    assert [point[1] for point in facts["tasks"][0]["points"]] == [3, 4]
-    assert facts["left_out"] == 3
+    samples = vera.get(f"{address}/samples").json()
+    assert [point[1] for point in samples["tasks"][0]["points"]] == [3, 4]
+    assert samples["left_out"] == 3
     page = vera.get(f"/p/vision/jobs/{workload.pk}")
     assert 'id="usage-left-out"' in page.content.decode()
 

@@ -26,16 +26,16 @@ class Visitor:
     def signed_in(cls, portal: RunningPortal, name: str) -> "Visitor":
         """A browser in which one of the portal's people is signed in."""
         visitor = cls(portal)
-        facts = {"login": f"{name}@example.org", "password": PASSWORD}
-        assert visitor.send("/account/login", **facts).is_success
+        credentials = {"login": f"{name}@example.org", "password": PASSWORD}
+        assert visitor.send("/account/login", **credentials).is_success
         return visitor
 
     def send(self, address: str, *, seen_on: str = "", **fields: str) -> httpx.Response:
         """Send a form as a page would: with the anti-forgery token of the page it stands on."""
         page = self.http.get(seen_on or address)
-        found = _TOKEN.search(page.text)
-        assert found is not None, page.text
-        data = {"csrfmiddlewaretoken": found.group(1), **fields}
+        match = _TOKEN.search(page.text)
+        assert match is not None, page.text
+        data = {"csrfmiddlewaretoken": match.group(1), **fields}
         answer = self.http.post(address, data=data, headers={"Referer": str(page.url)})
         assert answer.status_code < 500, answer.text
         return answer

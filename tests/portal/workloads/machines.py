@@ -133,11 +133,11 @@ class Machine:
 
 def make_machine(name: str = "", **changes: Any) -> Machine:
     """Join a machine and let it beat once."""
-    said = facts(**changes)
+    details = facts(**changes)
     name = name or f"node-{next(_numbers)}"
     token = create_join_token(by=None)
-    joined = join_node(secret=token.secret, name=name, details=said)
-    machine = Machine(joined.node, joined.secret, said)
+    joined = join_node(secret=token.secret, name=name, details=details)
+    machine = Machine(joined.node, joined.secret, details)
     machine.beat()
     return machine
 
@@ -153,13 +153,13 @@ def make_tier(
 
 def submit(project: Project, by: User, tier: Tier, **changes: Any) -> Workload:
     """Submit a job named after how many there were."""
-    facts: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "kind": "job",
         "name": f"job {next(_numbers)}",
         "tier": tier,
         "spec": spec_from(argv=("python", "train.py")),
     } | changes
-    return submit_workload(project=project, by=by, spec=WorkloadRequest(**facts))
+    return submit_workload(project=project, by=by, spec=WorkloadRequest(**fields))
 
 
 def leases_of(workload: Workload) -> list[Lease]:

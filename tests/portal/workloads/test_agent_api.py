@@ -250,8 +250,8 @@ def test_reports_are_taken_and_stale_ones_named(people: Personas) -> None:
     answer = machine.call(
         "POST", "reports", {"reports": [report_of(lease, "running"), stale], "sent_unix_ms": 0}
     )
-    told = {"task_id": lease.task_id, "epoch": 7}
-    assert json_of(answer) == {"accepted": 1, "stale": [told]}
+    report = {"task_id": lease.task_id, "epoch": 7}
+    assert json_of(answer) == {"accepted": 1, "stale": [report]}
 
 
 def _running(people: Personas, machine: Machine, **changes: Any) -> Workload:

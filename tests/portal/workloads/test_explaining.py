@@ -35,7 +35,7 @@ from tests.portal.workloads.machines import (
 pytestmark = pytest.mark.postgres
 
 
-def said(workload: Workload, viewer: User) -> str:
+def explanation_of(workload: Workload, viewer: User) -> str:
     workload.refresh_from_db()
     return Explainer(viewer).explain(workload)
 
@@ -47,7 +47,7 @@ def test_it_says_what_is_missing_where_and_who_has_it(people: Personas) -> None:
     run_passes()
     waiting = submit(people.vision, people.bob, cards)
     run_passes()
-    assert said(waiting, people.bob) == (
+    assert explanation_of(waiting, people.bob) == (
         "Waiting: needs 2 GPUs; node gpu-1 has 1 free, the rest is held by "
         "another project's notebook."
     )
@@ -60,7 +60,7 @@ def test_it_names_what_the_reader_may_see_and_nothing_else(people: Personas) -> 
     submit(people.other, people.charlie, card, name="secret plans")
     run_passes()
     waiting = submit(people.vision, people.bob, cards)
-    sentence = said(waiting, people.bob)
+    sentence = explanation_of(waiting, people.bob)
     assert "vision's job tuning" in sentence
     assert "another project's job" in sentence
     assert "secret" not in sentence
@@ -73,7 +73,7 @@ def test_parts_that_are_not_missing_are_not_mentioned(people: Personas) -> None:
     submit(people.vision, people.bob, make_tier("half", cpus=3, gib=1), name="first")
     run_passes()
     waiting = submit(people.vision, people.bob, make_tier("more", cpus=2, gib=1))
-    assert said(waiting, people.bob) == (
+    assert explanation_of(waiting, people.bob) == (
         "Waiting: needs 2 CPUs; node big has 1 CPU free, the rest is held by vision's job first."
     )
 
@@ -85,7 +85,7 @@ def test_a_gang_says_how_many_of_its_tasks_fit(people: Personas) -> None:
     submit(people.vision, people.bob, two)
     run_passes()
     gang = submit(people.vision, people.bob, two, nodes=2)
-    assert said(gang, people.bob) == (
+    assert explanation_of(gang, people.bob) == (
         "Waiting: needs 2 tasks of 2 CPUs and 1 GiB at once; 1 fits now."
     )
 
@@ -115,9 +115,9 @@ def test_a_closed_node_is_named_with_its_reason(people: Personas) -> None:
     make_machine("plain")
     waiting = submit(people.vision, people.bob, make_tier("card", gpus=1))
     cordon_node(node=machine.node, reason="new driver")
-    assert "node gpu-1 is cordoned (new driver)" in said(waiting, people.bob)
+    assert "node gpu-1 is cordoned (new driver)" in explanation_of(waiting, people.bob)
     Node.objects.update(state="ready", last_seen_at=after(-200))
-    assert "node gpu-1 sent its last heartbeat 3 minutes ago" in said(waiting, people.bob)
+    assert "node gpu-1 sent its last heartbeat 3 minutes ago" in explanation_of(waiting, people.bob)
 
 
 def test_a_quota_is_told_with_its_numbers(people: Personas) -> None:
@@ -128,7 +128,7 @@ def test_a_quota_is_told_with_its_numbers(people: Personas) -> None:
     run_passes()
     waiting = submit(people.vision, people.bob, tier)
     run_passes()
-    assert said(waiting, people.bob) == (
+    assert explanation_of(waiting, people.bob) == (
         "Waiting: the project vision may use 3 CPUs at once; 2 CPUs are in use and this needs "
         "2 CPUs."
     )
@@ -140,15 +140,17 @@ def test_the_place_in_the_queue_is_told(people: Personas) -> None:
     jobs = [submit(people.vision, people.bob, tier) for _ in range(4)]
     run_passes()
     assert [position_of(job) for job in jobs[1:]] == [1, 2, 3]
-    assert said(jobs[3], people.bob).endswith("; position 3 in the queue of project vision.")
+    assert explanation_of(jobs[3], people.bob).endswith(
+        "; position 3 in the queue of project vision."
+    )
 
 
 def test_what_would_fit_but_must_wait_for_its_turn_says_so(people: Personas) -> None:
     make_machine(cpus=8)
     tier = make_tier()
     jobs = [submit(people.vision, people.bob, tier) for _ in range(2)]
-    assert said(jobs[0], people.bob) == "Waiting: it fits now and starts within seconds."
-    assert said(jobs[1], people.bob) == (
+    assert explanation_of(jobs[0], people.bob) == "Waiting: it fits now and starts within seconds."
+    assert explanation_of(jobs[1], people.bob) == (
         "Waiting: 1 workload is ahead of it in the queue of project vision."
     )
 
@@ -157,21 +159,21 @@ def test_running_starting_and_ended_workloads_explain_themselves(people: Persona
     make_machine("a", cpus=8)
     job = submit(people.vision, people.bob, make_tier())
     run_passes()
-    assert said(job, people.bob) == "Starting on node a."
+    assert explanation_of(job, people.bob) == "Starting on node a."
     (lease,) = leases_of(job)
     send_report(lease, "starting", message="Building the environment")
-    assert said(job, people.bob) == "Starting on node a: Building the environment."
+    assert explanation_of(job, people.bob) == "Starting on node a: Building the environment."
     run(job)
     send_report(lease, "progress", 3, step=41)
-    assert said(job, people.bob) == "Running on node a, at step 41."
+    assert explanation_of(job, people.bob) == "Running on node a, at step 41."
     Node.objects.update(last_seen_at=after(-70))
-    assert said(job, people.bob) == (
+    assert explanation_of(job, people.bob) == (
         "Running on node a, but node a sent its last heartbeat 1 minute ago."
     )
     stop_workload(workload=job, by=people.bob)
-    assert said(job, people.bob) == "Stopping: Stopped by Bob."
+    assert explanation_of(job, people.bob) == "Stopping: Stopped by Bob."
     finish(job, "user")
-    assert said(job, people.bob) == "Stopped by Bob."
+    assert explanation_of(job, people.bob) == "Stopped by Bob."
 
 
 def test_memory_that_ran_out_is_told_with_numbers_and_a_next_step(people: Personas) -> None:
@@ -180,7 +182,7 @@ def test_memory_that_ran_out_is_told_with_numbers_and_a_next_step(people: Person
     run_passes()
     run(job)
     finish(job, "oom", memory_peak_bytes=12_700_000_000, memory_limit_bytes=12 * 1024**3)
-    assert said(job, people.bob) == "Ran out of memory (11.8 GiB of 12 GiB)."
+    assert explanation_of(job, people.bob) == "Ran out of memory (11.8 GiB of 12 GiB)."
     assert job.next_step == "Choose a tier with more memory, or a smaller batch."
 
 
@@ -197,7 +199,7 @@ def test_what_the_admission_holds_back_says_why(people: Personas) -> None:
     finally:
         register_admission(_Open())
     assert job.state == "submitted"
-    assert said(job, people.bob) == "Held back: the budget is used up; 1 tasks cost more."
+    assert explanation_of(job, people.bob) == "Held back: the budget is used up; 1 tasks cost more."
 
 
 class _Open:
@@ -252,7 +254,7 @@ def test_a_workload_whose_node_was_removed_says_that_nothing_can_hold_it(
     make_machine("plain")
     waiting = submit(people.vision, people.bob, make_tier("card", gpus=1))
     remove_node(node=machine.node)
-    assert said(waiting, people.bob) == (
+    assert explanation_of(waiting, people.bob) == (
         "Waiting: no node can fit it anymore: it needs 1 GPU, but no node has any."
     )
 
@@ -264,6 +266,6 @@ def test_between_two_attempts_no_empty_list_of_nodes_is_named(people: Personas) 
     run(started)
     leases = Lease.objects.filter(workload=started)
     assert leases.update(state="ended", ended_at=clock.now())
-    assert said(started, people.bob) == (
+    assert explanation_of(started, people.bob) == (
         "Running: its node released it; Slipway is deciding whether to restart it."
     )

@@ -124,11 +124,11 @@ def test_all_who_wait_for_a_node_hear_of_a_change_at_once_and_the_others_do_not(
     portal: LivePortal, joined: dict[str, str], beside: Beside
 ) -> None:
     seen = {name: ask(portal.url, joined[name], 0, 0).json()["version"] for name in joined}
-    mine = [Waiting(portal.url, joined["one"], seen["one"]) for _ in range(3)]
+    polls = [Waiting(portal.url, joined["one"], seen["one"]) for _ in range(3)]
     other = Waiting(portal.url, joined["two"], seen["two"], wait_s=4.0)
-    wait_for(lambda: all(waiting.thread.is_alive() for waiting in mine), "requests under way")
+    wait_for(lambda: all(waiting.thread.is_alive() for waiting in polls), "requests under way")
     committed = float(beside.ask("wake", "one"))
-    for waiting in mine:
+    for waiting in polls:
         waiting.thread.join(30)
         assert waiting.answer is not None
         assert waiting.answer.json()["version"] == seen["one"] + 1
@@ -168,24 +168,24 @@ def test_a_change_is_heard_although_the_connection_that_listens_was_cut(
     seen = ask(portal.url, joined["one"], 0, 0).json()["version"]
     with psycopg.connect(url, autocommit=True) as database:
         for round_number in (1, 2):
-            mine = Waiting(portal.url, joined["one"], seen)
+            poll = Waiting(portal.url, joined["one"], seen)
             wait_for(lambda: _listening(database), "a connection that listens")
             if round_number == 1:
                 for pid in _listening(database):
                     database.execute("SELECT pg_terminate_backend(%s)", [pid])
             beside.ask("wake", "one")
-            mine.thread.join(30)
-            assert mine.answer is not None
-            assert mine.answer.json()["version"] == seen + 1
+            poll.thread.join(30)
+            assert poll.answer is not None
+            assert poll.answer.json()["version"] == seen + 1
             seen += 1
 
 
 def _listening(database: psycopg.Connection[tuple[int]]) -> list[int]:
-    found = database.execute(
+    rows = database.execute(
         "SELECT pid FROM pg_stat_activity"
         " WHERE datname = current_database() AND application_name = 'slipway notifications'"
     )
-    return [row[0] for row in found.fetchall()]
+    return [row[0] for row in rows.fetchall()]
 
 
 def _transactions(database: psycopg.Connection[tuple[int]]) -> int:

@@ -101,15 +101,15 @@ def test_the_model_of_the_gpu_the_labels_and_the_back_end_decide_who_can(
     make_machine("old", cpus=8, gpus=1, gpu_model="T4")
     make_machine("new", cpus=8, gpus=1, gpu_model="H100")
     make_machine("zoned", cpus=8, labels={"zone": "north"}, backends=("process", "docker"))
-    wanted = {
+    expected = {
         "new": submit(people.vision, people.bob, make_tier("h", gpus=1, gpu_model="H100")),
         "old": submit(people.vision, people.bob, make_tier("t", gpus=1, gpu_model="T4")),
         "zoned": submit(people.vision, people.bob, make_tier("n", labels={"zone": "north"})),
     }
     in_docker = submit(people.vision, people.bob, make_tier("d"), spec=DOCKER)
     run_passes()
-    assert {name: leases_of(job)[0].node.name for name, job in wanted.items()} == {
-        name: name for name in wanted
+    assert {name: leases_of(job)[0].node.name for name, job in expected.items()} == {
+        name: name for name in expected
     }
     assert leases_of(in_docker)[0].node.name == "zoned"
 

@@ -69,20 +69,20 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.ended: dict[str, str] = {}
         with frozen(self.world.now):
             for name, cpus, gpus in (("a", 3, 0), ("b", 2, 0), ("g", 4, 2)):
-                said = facts(cpus=cpus, gib=8, gpus=gpus)
+                details = facts(cpus=cpus, gib=8, gpus=gpus)
                 node = Node.objects.create(
                     name=name,
                     token_hash=name,
                     address="127.0.0.1",
                     backends=["process"],
                     gpu_models=["H100"] * gpus,
-                    cpu_millis=said.capacity.cpu_millis,
-                    memory_bytes=said.capacity.memory_bytes,
+                    cpu_millis=details.capacity.cpu_millis,
+                    memory_bytes=details.capacity.memory_bytes,
                     gpus=gpus,
                     last_seen_at=START,
                 )
                 skew = timedelta(seconds={"a": 0, "b": 45, "g": -30}[name])
-                self.world.agents.append(Agent(node, said, skew, heard=START))
+                self.world.agents.append(Agent(node, details, skew, heard=START))
         for kind, nodes, tier in (("job", 2, 0), ("job", 1, 2), ("notebook", 1, 1)):
             self.submit(nodes, kind, nodes, 0, None, None, tier=tier)
         self.a_good_moment(2)
@@ -104,8 +104,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         except (Crashed, SlipwayError):
             return None
 
-    def some(self, found: list[Any], pick: int) -> Any:
-        return found[pick % len(found)] if found else None
+    def some(self, items: list[Any], pick: int) -> Any:
+        return items[pick % len(items)] if items else None
 
     # What users do
 
@@ -249,15 +249,15 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(pick=picks, ending=st.sampled_from(ENDINGS), goes_on=st.booleans())
     def progress(self, pick: int, ending: tuple[ReasonCode, int | None], goes_on: bool) -> None:
         """A process gets further, or ends."""
-        found = [
+        candidates = [
             (agent, key)
             for agent in self.world.agents
             if agent.is_alive
             for key in sorted(agent.running)
         ]
-        if not found:
+        if not candidates:
             return
-        agent, key = self.some(found, pick)
+        agent, key = self.some(candidates, pick)
         if goes_on:
             self.get_on(agent, key)
         else:
@@ -303,13 +303,13 @@ class SchedulerMachine(RuleBasedStateMachine):
             agent.is_connected = not agent.is_connected
 
     def alive(self, pick: int) -> Agent | None:
-        found: Agent | None = self.some([a for a in self.world.agents if a.is_alive], pick)
-        return found
+        agent: Agent | None = self.some([a for a in self.world.agents if a.is_alive], pick)
+        return agent
 
     def well(self, pick: int) -> Agent | None:
         well = [a for a in self.world.agents if a.is_alive and a.is_connected]
-        found: Agent | None = self.some(well, pick)
-        return found
+        agent: Agent | None = self.some(well, pick)
+        return agent
 
     def start_up(self) -> None:
         """Let what is starting run."""
@@ -401,9 +401,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     def shares_agree_with_what_runs(self) -> None:
         for share in Share.objects.all():
             key = {"team_id": share.team_id} if share.team_id else {"project_id": share.project_id}
-            mine = Workload.objects.filter(**key)
-            assert share.queued == mine.filter(state=WorkloadState.QUEUED).count()
-            assert share.running == mine.active().count()
+            workloads = Workload.objects.filter(**key)
+            assert share.queued == workloads.filter(state=WorkloadState.QUEUED).count()
+            assert share.running == workloads.active().count()
             sums = (
                 Lease.objects.open()
                 .filter(**key)

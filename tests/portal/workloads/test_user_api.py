@@ -42,7 +42,7 @@ def machine(people: Personas) -> Machine:
 
 
 def _names(answer: Any) -> list[str]:
-    return [found["name"] for found in json_of(answer)["items"]]
+    return [item["name"] for item in json_of(answer)["items"]]
 
 
 def test_a_workload_tells_where_it_stands_and_how_it_came_there(
@@ -89,7 +89,7 @@ def test_workloads_are_filtered_and_listed_in_pages(
     first = json_of(bob.get(f"{LIST}?limit=3"))
     submit(people.vision, people.bob, tier, name="younger")
     rest = bob.get(f"{LIST}?limit=3&cursor={first['next_cursor']}")
-    assert [found["name"] for found in first["items"]] + _names(rest) == [
+    assert [item["name"] for item in first["items"]] + _names(rest) == [
         *("gamma", "beta", "alpha", "notes")
     ]
     assert bob.get(f"{LIST}?state=sleeping").status_code == 422

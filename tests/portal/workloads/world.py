@@ -71,7 +71,7 @@ class Agent:
         """Return what the machine's own clock shows."""
         return int((now + self.skew).timestamp() * 1000)
 
-    def report(self, key: Key, kind: str, now: datetime, **facts: Any) -> None:
+    def report(self, key: Key, kind: str, now: datetime, **fields: Any) -> None:
         """Put a report into the outbox."""
         self.sequences[key] = self.sequences.get(key, 0) + 1
         report = TaskReport(
@@ -80,14 +80,14 @@ class Agent:
             sequence=self.sequences[key],
             kind=kind,
             at_unix_ms=self.clock_ms(now),
-            **facts,
+            **fields,
         )
         self.outbox.setdefault(key, []).append(report)
 
     def follow(self, desired: DesiredState, now: datetime) -> None:
         """Run what is desired, stop what is not."""
-        wanted = {(task.task_id, task.epoch): task for task in desired.tasks}
-        for key, task in wanted.items():
+        desired_tasks = {(task.task_id, task.epoch): task for task in desired.tasks}
+        for key, task in desired_tasks.items():
             if key in self.done:
                 continue
             if task.action == "start" and key not in self.running:
@@ -98,14 +98,14 @@ class Agent:
                 self.report(key, "starting", now, message="preparing")
             elif task.action == "stop":
                 self.end(key, task.stop_reason or ReasonCode.USER, now)
-        for key in set(self.running) - set(wanted):
+        for key in set(self.running) - set(desired_tasks):
             self.drop(key)
 
-    def end(self, key: Key, reason: ReasonCode, now: datetime, **facts: Any) -> None:
+    def end(self, key: Key, reason: ReasonCode, now: datetime, **fields: Any) -> None:
         """End a task (or say that it never ran) and report so."""
         self.running.pop(key, None)
         self.done.add(key)
-        self.report(key, "ended", now, reason=reason, **facts)
+        self.report(key, "ended", now, reason=reason, **fields)
 
     def drop(self, key: Key) -> None:
         """Kill a task whose epoch has moved on, and say no more about it."""

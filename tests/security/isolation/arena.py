@@ -141,11 +141,11 @@ class Arena:
         """Wait until the log of a task has a line like that; answers its first group."""
 
         def look() -> str:
-            found = re.search(pattern, self.portal.state.log_of(key), re.MULTILINE)
+            match = re.search(pattern, self.portal.state.log_of(key), re.MULTILINE)
             end = self.portal.state.end_of(key)
-            if found is None and end is not None and "<end>" in self.portal.state.log_of(key):
+            if match is None and end is not None and "<end>" in self.portal.state.log_of(key):
                 raise AssertionError(f"{end}\n{self.portal.state.log_of(key)[-3000:]}")
-            return found[1] if found else ""
+            return match[1] if match else ""
 
         return str(eventually(look, within_s=within_s, what=f"{pattern} of {key}"))
 
@@ -170,26 +170,32 @@ class Arena:
     def targets(self, neighbours: list[Neighbour], own: str) -> dict[str, Any]:
         """All that there is to attack, as if the attacker had been told."""
         data = self.machine.data_dir
-        alive = [one for one in neighbours if self.portal.state.end_of(one.key) is None]
+        alive = [
+            neighbour for neighbour in neighbours if self.portal.state.end_of(neighbour.key) is None
+        ]
         own_state = data / "tasks" / f"{own}-1" / "state"
         return {
             **self._files_to_attack(alive),
-            "leftovers": [f"/dev/shm/{one.mark}" for one in neighbours if one not in alive],  # noqa: S108
+            "leftovers": [
+                f"/dev/shm/{neighbour.mark}"  # noqa: S108
+                for neighbour in neighbours
+                if neighbour not in alive
+            ],
             "processes": [
                 {"name": name, "pid": pid, "ticks": start_ticks(pid)}
                 for name, pid in self._processes(alive).items()
             ],
             "sockets": [
-                *(path for one in alive for path in one.places["sockets"]),
+                *(path for neighbour in alive for path in neighbour.places["sockets"]),
                 *map(str, (data / "contact").glob("*/s")),
                 str(data / "shared" / "bell"),
             ],
-            "abstract": [one.mark for one in alive],
-            "ports": [port for one in alive for port in one.places["ports"]],
-            "hosts": sorted({host for one in alive for host in one.places["hosts"]}),
-            "shm": [one.mark for one in alive],
-            "sysv": [one.sysv for one in neighbours],
-            "queues": [f"/{one.mark}" for one in neighbours],
+            "abstract": [neighbour.mark for neighbour in alive],
+            "ports": [port for neighbour in alive for port in neighbour.places["ports"]],
+            "hosts": sorted({host for neighbour in alive for host in neighbour.places["hosts"]}),
+            "shm": [neighbour.mark for neighbour in alive],
+            "sysv": [neighbour.sysv for neighbour in neighbours],
+            "queues": [f"/{neighbour.mark}" for neighbour in neighbours],
             "key": neighbours[0].mark,
             "inodes": [Path(path).stat().st_ino for path in ("/etc/shadow", *self.installation)],
             "own_state": [
@@ -204,18 +210,22 @@ class Arena:
 
     def _files_to_attack(self, alive: list[Neighbour]) -> dict[str, list[str]]:
         data = self.machine.data_dir
-        state = [self.machine.state(one.key).path for one in alive]
+        state = [self.machine.state(neighbour.key).path for neighbour in alive]
         reports = ("journal.jsonl", "logs/0/" + "0" * 20)
         groups: list[str] = []
         for folder in state:
             groups += (read_json(folder.parent / "cgroup.json") or {}).get("folders", [])
         packages = site.getsitepackages()[0]
-        own = [folder for one in alive for folder in one.places["folders"]]
-        marks = [name for one in alive for name in (f"{one.mark}.txt", f"{one.key[0]}-1")]
+        own = [folder for neighbour in alive for folder in neighbour.places["folders"]]
+        marks = [
+            name
+            for neighbour in alive
+            for name in (f"{neighbour.mark}.txt", f"{neighbour.key[0]}-1")
+        ]
         code = ("code/workers/launcher/shim.py", "sdk/slipway/__init__.py")
         return {
             "paths": [
-                *(path for one in alive for path in self._outside(one)),
+                *(path for neighbour in alive for path in self._outside(neighbour)),
                 *(f"{folder}/{name}" for folder in state for name in reports),
                 *self.installation,
                 *map(
@@ -245,15 +255,17 @@ class Arena:
     def _processes(self, alive: list[Neighbour]) -> dict[str, int]:
         assert self.machine.agent is not None
         agent = self.machine.agent.pid
-        found = {"the agent": agent}
-        found |= {f"child {pid} of the agent": pid for pid in children(agent)}
-        for one in alive:
-            found |= {f"process {pid} of alpha": pid for pid in self.machine.processes(one.key)}
-        return found
+        processes = {"the agent": agent}
+        processes |= {f"child {pid} of the agent": pid for pid in children(agent)}
+        for neighbour in alive:
+            processes |= {
+                f"process {pid} of alpha": pid for pid in self.machine.processes(neighbour.key)
+            }
+        return processes
 
-    def _outside(self, one: Neighbour) -> list[str]:
+    def _outside(self, neighbour: Neighbour) -> list[str]:
         """The files of a neighbour by their paths outside of its sandbox."""
-        return [path for path in one.places["paths"] if os.path.lexists(path)]
+        return [path for path in neighbour.places["paths"] if os.path.lexists(path)]
 
     def orders(self, neighbours: list[Neighbour], *names: str) -> str:
         """What the attacker reads from `targets.json`, for the task that is started next."""
@@ -272,23 +284,25 @@ class Arena:
         key = self.want("beta", files, **changes)
         self.log_until(key, "^(<end>)", within_s=_ATTACK_WITHIN_S)
         if changes.get("warm"):
-            running = next(one for one in self.portal.state.reports[key] if one.kind == "running")
+            running = next(
+                report for report in self.portal.state.reports[key] if report.kind == "running"
+            )
             assert running.warm, running
         return self.findings_in(self.portal.state.log_of(key), *names)
 
     def findings_in(self, text: str, *names: str) -> dict[str, dict[str, Any]]:
         """Read what an attacker printed."""
         results = map(json.loads, re.findall(r"^\s*attacked (\{.*\})$", text, re.MULTILINE))
-        found: dict[str, dict[str, Any]] = {one["attack"]: one for one in results}
-        assert set(found) == set(names or NAMES), text
-        return found
+        findings: dict[str, dict[str, Any]] = {finding["attack"]: finding for finding in results}
+        assert set(findings) == set(names or NAMES), text
+        return findings
 
     def close(self) -> None:
         """Leave nothing behind, neither what levels without namespaces leave of tasks."""
         self.machine.close()
-        for one in self._neighbours:
-            Path("/dev/shm", one.mark).unlink(missing_ok=True)  # noqa: S108
-            ipc_remove(one)
+        for neighbour in self._neighbours:
+            Path("/dev/shm", neighbour.mark).unlink(missing_ok=True)  # noqa: S108
+            ipc_remove(neighbour)
         self.portal.close()
         shutil.rmtree(self.machine.folder, ignore_errors=True)
 

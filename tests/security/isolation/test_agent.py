@@ -95,15 +95,15 @@ def run(arena: Arena, script: str, *arguments: str, key: str, **changes: object)
     return task
 
 
-def facts(arena: Arena) -> list[tuple[int, int, int, str]]:
+def file_states(arena: Arena) -> list[tuple[int, int, int, str]]:
     """Owner, rights and content of the installation's files and folders."""
     top = arena.machine.folder / "installation"
-    found = []
+    states = []
     for path in (top, *sorted(top.rglob("*"))):
         status = path.lstat()
         text = path.read_text() if stat.S_ISREG(status.st_mode) else ""
-        found.append((status.st_uid, status.st_gid, status.st_mode, text))
-    return found
+        states.append((status.st_uid, status.st_gid, status.st_mode, text))
+    return states
 
 
 def stored(arena: Arena, task: str) -> StoredCheckpoint:
@@ -120,7 +120,7 @@ def next_task(arena: Arena) -> str:
 
 @pytest.mark.thorough
 def test_planted_links_lead_the_agent_nowhere(arena: Arena) -> None:
-    before = facts(arena)
+    before = file_states(arena)
     first = run(arena, PLANT, *arena.installation, key="links", copy_limit_bytes=1 << 20)
     checkpoint = stored(arena, next_task(arena))
     second = run(arena, READ, key="links", checkpoint=checkpoint, copy_limit_bytes=1 << 20)
@@ -128,14 +128,14 @@ def test_planted_links_lead_the_agent_nowhere(arena: Arena) -> None:
     arena.portal.state.forget(second)
     eventually(lambda: not arena.machine.state(first).path.parent.exists())
     eventually(lambda: not arena.machine.state(second).path.parent.exists())
-    assert facts(arena) == before
+    assert file_states(arena) == before
     sent = b"".join(arena.portal.state.checkpoints.values())
     assert not CANARY.search(sent.decode("latin-1"))
 
 
 @pytest.mark.thorough
 def test_a_link_for_the_folder_of_checkpoints_leads_nowhere(arena: Arena) -> None:
-    before = facts(arena)
+    before = file_states(arena)
     goal = str(arena.machine.folder / "installation")
     run(arena, REPLACE, goal, key="replaced", copy_limit_bytes=1 << 20)
     checkpoint = stored(arena, next_task(arena))
@@ -144,7 +144,7 @@ def test_a_link_for_the_folder_of_checkpoints_leads_nowhere(arena: Arena) -> Non
     )
     end = eventually(lambda: arena.portal.state.end_of(task), within_s=60)
     assert end.reason == "start_failed"
-    assert facts(arena) == before
+    assert file_states(arena) == before
 
 
 def test_a_fetched_checkpoint_belongs_to_the_task(arena: Arena) -> None:
@@ -186,9 +186,9 @@ def test_only_those_who_must_can_notify_the_agent(arena: Arena) -> None:
 def test_leftovers_in_shared_memory_go_with_the_last_task(arena: Arena) -> None:
     if arena.level != USERS:
         pytest.skip("only here tasks share the memory of the machine")
-    one = arena.neighbour("leave", warm=False)
-    eventually(lambda: not Path("/dev/shm", one.mark).exists())  # noqa: S108
-    eventually(lambda: one.sysv not in system_v_keys())
+    neighbour = arena.neighbour("leave", warm=False)
+    eventually(lambda: not Path("/dev/shm", neighbour.mark).exists())  # noqa: S108
+    eventually(lambda: neighbour.sysv not in system_v_keys())
 
 
 def system_v_keys() -> set[int]:

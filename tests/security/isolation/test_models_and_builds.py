@@ -157,8 +157,8 @@ def build(arena: Arena, packages: Path, neighbours: list[Neighbour]) -> dict[str
 
 
 def test_the_build_of_a_package(arena: Arena, packages: Path, neighbours: list[Neighbour]) -> None:
-    found = build(arena, packages, neighbours)
+    result = build(arena, packages, neighbours)
     # A build does not even see our own code, which the attack tries to change.
-    found["environment"]["error"] = ""
+    result["environment"]["error"] = ""
     # Without network: a sandboxed step reaches the package indexes and nothing else.
-    check(arena.level, found, offline=arena.level in (NAMESPACES, ROOTLESS))
+    check(arena.level, result, offline=arena.level in (NAMESPACES, ROOTLESS))

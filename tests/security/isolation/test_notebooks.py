@@ -233,15 +233,15 @@ def test_a_cell_of_a_notebook(place: Site) -> None:
     )
     try:
         desk = bob.open(server)
-        said = desk.run(desk.kernel(), cell, within_s=200)
+        output = desk.run(desk.kernel(), cell, within_s=200)
     finally:
         bob.stop(server)
         jobs.api.post(f"/projects/rival/jobs/{alive.key[0]}/cancel").raise_for_status()
         jobs.end_of(alive.key[0])
-        for one in (gone, alive):
-            Path("/dev/shm", one.mark).unlink(missing_ok=True)  # noqa: S108
-            ipc_remove(one)
-    lines = [line for line in said.splitlines() if line.startswith("attacked ")]
-    found = {one["attack"]: one for one in (json.loads(line[9:]) for line in lines)}
-    assert set(found) == set(NAMES), said
-    check(place.level, found)
+        for left in (gone, alive):
+            Path("/dev/shm", left.mark).unlink(missing_ok=True)  # noqa: S108
+            ipc_remove(left)
+    lines = [line for line in output.splitlines() if line.startswith("attacked ")]
+    results = {finding["attack"]: finding for finding in (json.loads(line[9:]) for line in lines)}
+    assert set(results) == set(NAMES), output
+    check(place.level, results)

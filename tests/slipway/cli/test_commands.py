@@ -161,12 +161,12 @@ def test_a_token_is_made_for_a_script_and_revoked(
     token = made.out.strip()
     assert "shown only once" in made.err
     with slipway.Client(portal.url, token) as client:
-        assert [found.slug for found in client.projects.list()] == [project]
+        assert [item.slug for item in client.projects.list()] == [project]
     listed = alice("token", "list", "--json").document["items"]
-    mine = next(item for item in listed if item["project"] == project)
-    assert alice("token", "revoke", mine["id"], "--yes").code == 0
+    own_token = next(item for item in listed if item["project"] == project)
+    assert alice("token", "revoke", own_token["id"], "--yes").code == 0
     rows = alice("token", "list").rows
-    assert "revoked" in next(row for row in rows if row[0] == mine["id"])
+    assert "revoked" in next(row for row in rows if row[0] == own_token["id"])
     assert alice("token", "create", "ci", "--scope", "everything").code == 2
 
 

@@ -110,11 +110,11 @@ def test_a_name_that_a_shell_would_run_is_not_offered(
 
 @pytest.mark.thorough
 def test_a_slow_server_is_waited_for_a_second_at_most(environment: dict[str, str]) -> None:
-    asked, stop = threading.Event(), threading.Event()
+    requested, stop = threading.Event(), threading.Event()
     process = []
 
     def slow(method: str, path: str) -> Answer:
-        asked.set()
+        requested.set()
         return drip(stop)
 
     with serve(slow) as url:
@@ -123,7 +123,7 @@ def test_a_slow_server_is_waited_for_a_second_at_most(environment: dict[str, str
             target=lambda: process.append(complete(environment, "project", "show", ""))
         )
         asking.start()
-        assert asked.wait(20)
+        assert requested.wait(20)
         started = time.monotonic()
         asking.join()
         waited_s = time.monotonic() - started

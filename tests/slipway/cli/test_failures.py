@@ -128,9 +128,9 @@ def test_a_fault_of_the_command_itself_says_so(
     gone.close()
     monkeypatch.setattr("sys.stdout", gone)
     assert main(["audit", "list", "--help"]) == 1
-    told = capsys.readouterr().err
-    assert "Traceback" in told
-    assert "bug in the slipway command" in told
+    output = capsys.readouterr().err
+    assert "Traceback" in output
+    assert "bug in the slipway command" in output
     assert main(["logout", "http://localhost:1", "--json"]) == 1
     assert json.loads(capsys.readouterr().err)["code"] == "unexpected"
 

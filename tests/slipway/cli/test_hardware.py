@@ -70,8 +70,8 @@ sys.exit(3)
 
 @pytest.fixture
 def server() -> Iterator[TrainingServer]:
-    with training_server() as found:
-        found.answers = {
+    with training_server() as job_server:
+        job_server.answers = {
             "tiers": {"items": [TIER], "next_cursor": None},
             "tiers/cpu-small": TIER,
             "tiers/cpu-small/prices": [
@@ -88,7 +88,7 @@ def server() -> Iterator[TrainingServer]:
                 "expires_at": "2026-11-20T13:00:00Z",
             },
         }
-        yield found
+        yield job_server
 
 
 @pytest.fixture
@@ -161,8 +161,8 @@ def test_nodes_are_listed_and_taken_out_of_use(admin: Cli, server: TrainingServe
     row = admin("node", "list").rows[1]
     assert row[:4] == ["n1", "ready", "8 CPUs, 32 GiB, 2 GPUs", "4 CPUs, 1.5 GiB"]
     assert row[4:7] == ["process shared, docker containers", "2", "50 %"]
-    facts = dict(admin("node", "cordon", "n1", "--reason", "new disk").rows)
-    assert (facts["State"], facts["Reason"]) == ("cordoned", "new disk")
+    fields = dict(admin("node", "cordon", "n1", "--reason", "new disk").rows)
+    assert (fields["State"], fields["Reason"]) == ("cordoned", "new disk")
     assert dict(admin("node", "drain", "n1").rows)["State"] == "draining"
     assert admin("node", "uncordon", "n1", "-q").out == "n1\n"
     assert [body for _, _, body in _bodies(server)] == [{"reason": "new disk"}, {}, None]
@@ -172,17 +172,17 @@ def test_nodes_are_listed_and_taken_out_of_use(admin: Cli, server: TrainingServe
 
 
 def test_a_node_shows_how_it_keeps_projects_apart(admin: Cli, server: TrainingServer) -> None:
-    facts = dict(admin("node", "show", "n1").rows)
-    assert facts["Isolation"] == (
+    fields = dict(admin("node", "show", "n1").rows)
+    assert fields["Isolation"] == (
         "process: shared (landlock). Tasks run as one user; one project at a time. The kernel "
         "refuses user namespaces., docker: containers. Boxes."
     )
-    assert facts["Shared by projects"] == "no"
+    assert fields["Shared by projects"] == "no"
 
 
 def test_a_node_shows_what_a_task_may_hold_on_its_disk(admin: Cli, server: TrainingServer) -> None:
-    facts = dict(admin("node", "show", "n1").rows)
-    assert facts["Disk"] == "100 GiB, 40 GiB free. A task may use 25 GiB, and 2 GiB stay free."
+    fields = dict(admin("node", "show", "n1").rows)
+    assert fields["Disk"] == "100 GiB, 40 GiB free. A task may use 25 GiB, and 2 GiB stay free."
 
 
 def test_mixing_projects_has_to_be_confirmed(admin: Cli, server: TrainingServer) -> None:
@@ -274,7 +274,7 @@ def test_a_machine_joins_reports_what_it_is_and_leaves(portal: LivePortal, tmp_p
         agent = join_for_real(portal, tmp_path, "n9", token)
         try:
             agent.wait_for_text("is connected to", within_s=60)
-            (node,) = [one for one in api.get("/nodes").json()["items"] if one["name"] == "n9"]
+            (node,) = [item for item in api.get("/nodes").json()["items"] if item["name"] == "n9"]
             assert node["state"] == "ready"
             assert node["labels"] == {"zone": "a"}
             assert node["capacity"]["cpu_millis"] > 0

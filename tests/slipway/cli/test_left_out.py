@@ -61,8 +61,8 @@ VERSION: dict[str, Any] = {
 
 @pytest.fixture
 def server() -> Iterator[TrainingServer]:
-    with training_server() as found:
-        yield found
+    with training_server() as job_server:
+        yield job_server
 
 
 @pytest.fixture

@@ -27,11 +27,11 @@ def test_signing_in_stores_the_token_for_its_owner_only(
 
 
 def test_whoami_tells_who_where_and_what_for(alice: Cli, portal: LivePortal) -> None:
-    facts = dict(alice("whoami").rows)
-    assert facts["Server"] == portal.url
-    assert facts["E-mail"] == "alice@example.org"
-    assert facts["Administrator"] == "no"
-    assert "projects:write" in facts["Scopes"]
+    fields = dict(alice("whoami").rows)
+    assert fields["Server"] == portal.url
+    assert fields["E-mail"] == "alice@example.org"
+    assert fields["Administrator"] == "no"
+    assert "projects:write" in fields["Scopes"]
     document = alice("whoami", "--json").document
     assert document["server"] == portal.url
     assert document["user"]["email"] == "alice@example.org"

@@ -11,7 +11,7 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("text", "moment"),
+    ("text", "expected"),
     [
         (None, None),
         ("30m", NOW - timedelta(minutes=30)),
@@ -23,8 +23,8 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
         ("2026-11-01T15:04+02:00", datetime(2026, 11, 1, 13, 4, tzinfo=UTC)),
     ],
 )
-def test_a_moment_is_a_date_a_time_or_so_long_ago(text: str | None, moment: datetime) -> None:
-    assert parse_time(text, option="--since", now=NOW) == moment
+def test_a_moment_is_a_date_a_time_or_so_long_ago(text: str | None, expected: datetime) -> None:
+    assert parse_time(text, option="--since", now=NOW) == expected
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "7", "999999w", "2026-13-01", "٣d"])

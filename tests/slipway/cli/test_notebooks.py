@@ -32,7 +32,7 @@ def test_notebooks_are_verified_cell_by_cell_and_the_code_says_how_it_went(
     assert ran.code == 11, ran.err
     one, other = ran.document["notebooks"]
     assert (one["passed"], other["passed"], ran.document["passed"]) == (True, False, False)
-    assert [(found["cell"], found["kind"]) for found in other["findings"]] == [
+    assert [(finding["cell"], finding["kind"]) for finding in other["findings"]] == [
         (1, "differs"),
         (2, "hidden_state"),
         (2, "out_of_order"),

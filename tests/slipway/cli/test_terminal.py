@@ -219,10 +219,10 @@ def test_an_export_that_is_cut_off_leaves_no_file(
 
 
 def test_ctrl_c_ends_with_its_own_code(environment: dict[str, str]) -> None:
-    asked, stop = threading.Event(), threading.Event()
+    requested, stop = threading.Event(), threading.Event()
 
     def choose(method: str, path: str) -> Answer:
-        asked.set()
+        requested.set()
         return drip(stop)
 
     with serve(choose) as url:
@@ -232,7 +232,7 @@ def test_ctrl_c_ends_with_its_own_code(environment: dict[str, str]) -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        assert asked.wait(PATIENCE_S)
+        assert requested.wait(PATIENCE_S)
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=PATIENCE_S)
         stop.set()

@@ -22,8 +22,8 @@ SAME_FACTS = {"started_at": "2026-11-20T12:00:00Z", "ended_at": "2026-11-20T12:0
 
 @pytest.fixture
 def server() -> Iterator[TrainingServer]:
-    with training_server() as found:
-        yield found
+    with training_server() as job_server:
+        yield job_server
 
 
 @pytest.fixture
@@ -56,11 +56,11 @@ def test_a_script_becomes_a_job_that_is_told_of(here: Cli, server: TrainingServe
         *("--max-attempts", "5", "--max-hours", "1.5", "--priority", "-3", "--", "--epochs", "3"),
     )
     assert ran.code == 0, ran.err
-    facts = dict(ran.rows)
-    assert facts["Job"] == "wl_1"
-    assert facts["Page"] == f"{server.url}/p/{PROJECT}/jobs/wl_1"
-    assert facts["Price"] == "$0.04 an hour"
-    assert facts["Why"] == "waits for a free node"
+    fields = dict(ran.rows)
+    assert fields["Job"] == "wl_1"
+    assert fields["Page"] == f"{server.url}/p/{PROJECT}/jobs/wl_1"
+    assert fields["Price"] == "$0.04 an hour"
+    assert fields["Why"] == "waits for a free node"
     assert "Left out: .env looks like a secret." in ran.err
     assert "--include FILE" in ran.err
     body = server.bodies[0]
@@ -271,9 +271,9 @@ def test_jobs_are_listed_and_shown(here: Cli, server: TrainingServer) -> None:
     assert ran.rows[1][:6] == ["wl_1", "train", "running", "12", "cpu-small", "4"]
     assert "state=running&submitted_by=alice%40example.org" in server.requests[-1][1]
     assert here("job", "list", "--state", "asleep").code == 2
-    facts = dict(here("job", "show", "wl_1").rows)
-    assert (facts["Ranks"], facts["Cost"], facts["Script"]) == ("4 (2 x 2)", "$0.00", "train.py")
-    assert facts["Pool"] == facts["Python"] == "-"
+    fields = dict(here("job", "show", "wl_1").rows)
+    assert (fields["Ranks"], fields["Cost"], fields["Script"]) == ("4 (2 x 2)", "$0.00", "train.py")
+    assert fields["Pool"] == fields["Python"] == "-"
     server.set(pool="gpu")
     assert dict(here("job", "show", "wl_1").rows)["Pool"] == "gpu"
     assert here("job", "show", "wl_1", "--json").document["workload"]["id"] == "wl_1"

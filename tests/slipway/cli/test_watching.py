@@ -26,13 +26,13 @@ __all__ = ["environment", "terminals"]
 @pytest.fixture
 def server(environment: dict[str, str]) -> Iterator[TrainingServer]:
     """A server the machine of the terminals is signed in to."""
-    with training_server() as found:
+    with training_server() as job_server:
         environment |= {
-            "SLIPWAY_URL": found.url,
+            "SLIPWAY_URL": job_server.url,
             "SLIPWAY_TOKEN": "slp_x",
             "SLIPWAY_PROJECT": PROJECT,
         }
-        yield found
+        yield job_server
 
 
 def interrupt(terminal: Terminal) -> None:

@@ -166,7 +166,7 @@ def die_while_saving(strategy: str, folder: str, victim: int) -> None:
                     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def stop_when_asked(strategy: str, folder: str | None, asked: int, at_step: int) -> None:
+def stop_when_asked(strategy: str, folder: str | None, stopped_rank: int, at_step: int) -> None:
     """Train for ever; one rank is sent SIGTERM."""
     with dist.prepare(
         make_model(),
@@ -179,7 +179,7 @@ def stop_when_asked(strategy: str, folder: str | None, asked: int, at_step: int)
     ) as trainer:
         for batch in trainer.shard(make_data(), BATCH, epochs=10**6):
             trainer.step(batch)
-            if trainer.rank == asked and trainer.steps == at_step:
+            if trainer.rank == stopped_rank and trainer.steps == at_step:
                 os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -157,13 +157,13 @@ def make_noisy_data() -> tuple[torch.Tensor, torch.Tensor]:
 
 def batches(steps: int, samples: int, size: int) -> list[torch.Tensor]:
     """Return the indices of the global batches that `shard(epochs=...)` draws with seed 0."""
-    found: list[torch.Tensor] = []
+    tensors: list[torch.Tensor] = []
     epoch = 0
-    while len(found) < steps:
+    while len(tensors) < steps:
         order = torch.randperm(samples, generator=torch.Generator().manual_seed(epoch))
-        found += torch.split(order, size)
+        tensors += torch.split(order, size)
         epoch += 1
-    return found[:steps]
+    return tensors[:steps]
 
 
 def train_alone(

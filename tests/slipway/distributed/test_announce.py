@@ -14,13 +14,13 @@ pytestmark = pytest.mark.ranks
 
 
 def _heard(door: socket.socket) -> list[dict[str, Any]]:
-    found = []
+    messages = []
     door.setblocking(False)
     while True:
         try:
-            found.append(json.loads(door.recv(65_536)))
+            messages.append(json.loads(door.recv(65_536)))
         except BlockingIOError:
-            return found
+            return messages
 
 
 def _door(folder: Path) -> tuple[socket.socket, dict[str, str]]:
@@ -42,7 +42,7 @@ def test_a_job_tells_its_strategy_its_steps_and_its_checkpoints(
     assert {"step": 1, "rank": 0} in heard
     assert {"step": 1, "rank": 1} in heard
     written = [message["checkpoint"] for message in heard if "checkpoint" in message]
-    assert [(one["step"], one["kept"]) for one in written] == [(2, [2])]
+    assert [(checkpoint["step"], checkpoint["kept"]) for checkpoint in written] == [(2, [2])]
     folder = tmp_path / "checkpoints" / "step-0000000002"
     files = [file for file in folder.iterdir() if file.name != "manifest.json"]
     assert written[0]["size_bytes"] == sum(file.stat().st_size for file in files)
@@ -56,8 +56,8 @@ def test_a_full_or_missing_door_costs_nothing(tmp_path: Path) -> None:
         announcer = Announcer(3, environment)
         for number in range(10_000):
             announcer.checkpoint(number, 1, [number])
-        told = {"step": 0, "size_bytes": 1, "kept": [0]}
-        assert _heard(door)[0] == {"checkpoint": told, "rank": 3}
+        checkpoint = {"step": 0, "size_bytes": 1, "kept": [0]}
+        assert _heard(door)[0] == {"checkpoint": checkpoint, "rank": 3}
     announcer.checkpoint(1, 1, [1])
     announcer.close()
     announcer.step(2)

@@ -94,12 +94,12 @@ def test_datasets_of_every_kind_give_the_same_batches() -> None:
         torch.stack(column) for column in zip(*(dataset[n] for n in range(10)), strict=True)
     )
     order = SampleOrder(10, 4)
-    found = [
+    results = [
         list(Feed(Share(1, 2)).batches(kind, order, epochs=1, workers=0, collate=None))
         for kind in (dataset, TensorDataset(*tensors), tensors)
     ]
-    for other in found[1:]:
-        for (x, y), (x2, y2) in zip(found[0], other, strict=True):
+    for other in results[1:]:
+        for (x, y), (x2, y2) in zip(results[0], other, strict=True):
             assert isinstance(x, torch.Tensor)
             assert isinstance(y, torch.Tensor)
             assert torch.equal(x, torch.as_tensor(x2))

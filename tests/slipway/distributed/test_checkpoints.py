@@ -114,21 +114,21 @@ def test_the_best_by_metric_is_kept(run_ranks: RunRanks, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("strategy", "ranks", "asked"),
+    ("strategy", "ranks", "stopped_rank"),
     thorough_after(
         2,
         [("ddp", 2, 1), ("zero3", 2, 0), ("pipeline", 2, 1), ("ps=1", 3, 1), ("ps=1:async", 3, 0)],
     ),
 )
 def test_a_job_asked_to_stop_saves_and_says_by_its_exit_code_that_it_can_go_on(
-    run_ranks: RunRanks, tmp_path: Path, strategy: str, ranks: int, asked: int
+    run_ranks: RunRanks, tmp_path: Path, strategy: str, ranks: int, stopped_rank: int
 ) -> None:
     ends = run_ranks(
         ranks,
         "stop_when_asked",
         strategy=strategy,
         folder=str(tmp_path),
-        asked=asked,
+        stopped_rank=stopped_rank,
         at_step=3,
         fails=True,
     )
@@ -142,7 +142,7 @@ def test_a_job_asked_to_stop_saves_and_says_by_its_exit_code_that_it_can_go_on(
 
 def test_a_job_without_a_folder_ends_as_terminated(run_ranks: RunRanks) -> None:
     ends = run_ranks(
-        2, "stop_when_asked", strategy="ddp", folder=None, asked=0, at_step=3, fails=True
+        2, "stop_when_asked", strategy="ddp", folder=None, stopped_rank=0, at_step=3, fails=True
     )
     assert [end.code for end in ends] == [143, 143]
 

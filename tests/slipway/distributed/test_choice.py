@@ -93,8 +93,8 @@ CASES = [
 def test_auto_takes_what_sends_least_among_what_fits(
     changes: dict[str, object], word: str, why: str
 ) -> None:
-    facts = dataclasses.replace(BASE, **changes)  # type: ignore[arg-type]
-    choice = choose_strategy(facts)
+    inputs = dataclasses.replace(BASE, **changes)  # type: ignore[arg-type]
+    choice = choose_strategy(inputs)
     assert choice.word == word
     assert why in choice.reason
-    parse_strategy(choice.word).layout(facts.world_size)
+    parse_strategy(choice.word).layout(inputs.world_size)

@@ -34,10 +34,10 @@ def test_the_script_of_the_page_trains_and_gives_the_weights(
 
 def _words() -> list[str]:
     inline = re.findall(r"`([^`\n]+)`", _BLOCK.sub("", PAGE))
-    told = {word for word in inline if _WORD.match(word)}
+    strategies = {word for word in inline if _WORD.match(word)}
     commands = "\n".join(code for kind, code in BLOCKS if kind == "")
-    told |= set(re.findall(r"(?:--strategy |SLIPWAY_STRATEGY=)(\S+)", commands))
-    return sorted(_PLACE.sub("2", word) for word in told)
+    strategies |= set(re.findall(r"(?:--strategy |SLIPWAY_STRATEGY=)(\S+)", commands))
+    return sorted(_PLACE.sub("2", word) for word in strategies)
 
 
 @pytest.mark.parametrize("word", _words())

@@ -37,7 +37,7 @@ def test_two_ranks_learn_the_digits_and_go_on_where_they_were(
 
 
 def test_the_example_asks_for_the_versions_that_are_tested() -> None:
-    asked = (SCRIPT.parent / "requirements.txt").read_text().split()
+    requirements = (SCRIPT.parent / "requirements.txt").read_text().split()
     tested = (ROOT / "requirements" / "dev.txt").read_text().splitlines()
-    assert asked
-    assert set(asked) <= set(tested)
+    assert requirements
+    assert set(requirements) <= set(tested)

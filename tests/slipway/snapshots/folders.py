@@ -45,7 +45,7 @@ def unpacked(snapshot: Snapshot) -> dict[str, bytes]:
     """Return the files of a snapshot, as the standard library reads the archive."""
     content = b"".join(snapshot.pieces())
     assert len(content) == snapshot.size_bytes
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         for member in archive:
             assert member.isfile()
@@ -53,5 +53,5 @@ def unpacked(snapshot: Snapshot) -> dict[str, bytes]:
             assert member.mtime == 0
             file = archive.extractfile(member)
             assert file is not None
-            found[member.name] = file.read()
-    return found
+            contents[member.name] = file.read()
+    return contents

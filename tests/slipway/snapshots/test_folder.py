@@ -79,11 +79,11 @@ def test_a_link_that_stays_inside_becomes_what_it_leads_to(tmp_path: Path) -> No
     (tmp_path / "circle").symlink_to("circle")
     (tmp_path / "sneaky.txt").symlink_to("x.env")
     with take_snapshot(tmp_path) as snapshot:
-        found = unpacked(snapshot)
+        contents = unpacked(snapshot)
         reasons = {item.path: item.reason for item in snapshot.left_out}
-    assert found["current.yaml"] == b"a"
-    assert found["src/conf/b.yaml"] == b"b"
-    assert set(found) == {
+    assert contents["current.yaml"] == b"a"
+    assert contents["src/conf/b.yaml"] == b"b"
+    assert set(contents) == {
         *("conf/a.yaml", "conf/b.yaml", "src/m.py", "current.yaml"),
         *("src/conf/a.yaml", "src/conf/b.yaml"),
     }

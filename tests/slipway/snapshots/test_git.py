@@ -11,7 +11,7 @@ from slipway.snapshots.git import without_credentials
 from tests.slipway.snapshots.folders import git, make_repository, unpacked, write_tree
 
 
-def facts(folder: Path) -> GitFacts:
+def git_facts(folder: Path) -> GitFacts:
     with take_snapshot(folder) as snapshot:
         assert snapshot.git is not None
         return snapshot.git
@@ -20,10 +20,10 @@ def facts(folder: Path) -> GitFacts:
 def test_a_clean_repository_is_its_commit(tmp_path: Path) -> None:
     repository = make_repository(tmp_path / "code", {"train.py": "x = 1\n"})
     git(repository, "remote", "add", "origin", "https://ada:hunter2@git.example.org/vision.git?t=x")
-    found = facts(repository)
-    assert found.commit == git(repository, "rev-parse", "HEAD").strip()
-    assert (found.branch, found.is_dirty, found.diff) == ("main", False, "")
-    assert found.remote == "https://git.example.org/vision.git"
+    details = git_facts(repository)
+    assert details.commit == git(repository, "rev-parse", "HEAD").strip()
+    assert (details.branch, details.is_dirty, details.diff) == ("main", False, "")
+    assert details.remote == "https://git.example.org/vision.git"
 
 
 def test_the_diff_turns_the_commit_into_the_snapshot(tmp_path: Path) -> None:
@@ -53,10 +53,10 @@ def test_the_diff_turns_the_commit_into_the_snapshot(tmp_path: Path) -> None:
         assert snapshot.git is not None
         assert snapshot.git.is_dirty
         (tmp_path / "diff").write_text(snapshot.git.diff, newline="")
-        wanted = unpacked(snapshot)
+        expected = unpacked(snapshot)
     git(tmp_path / "copy", "apply", "--whitespace=nowarn", str(tmp_path / "diff"))
     with take_snapshot(tmp_path / "copy") as copy:
-        assert unpacked(copy) == wanted
+        assert unpacked(copy) == expected
         assert copy.digest == snapshot.digest, "the exec bits are part of it"
 
 
@@ -101,22 +101,22 @@ def test_binary_and_large_changes_are_noted_and_not_shown(tmp_path: Path) -> Non
             "z.py": "zz\n",
         },
     )
-    found = facts(repository)
-    assert "Binary files a/a.bin and b/a.bin differ" in found.diff
-    assert "# Cut here" in found.diff
-    assert len(found.diff) <= MAX_DIFF_CHARACTERS
-    assert "line" not in found.diff, "it is cut behind a whole file"
+    details = git_facts(repository)
+    assert "Binary files a/a.bin and b/a.bin differ" in details.diff
+    assert "# Cut here" in details.diff
+    assert len(details.diff) <= MAX_DIFF_CHARACTERS
+    assert "line" not in details.diff, "it is cut behind a whole file"
     (repository / "long.txt").write_text("y\n")
-    found = facts(repository)
-    assert "Binary files /dev/null and b/new.bin differ" in found.diff
-    assert "# New and not shown here: new.txt" in found.diff
-    assert "+zz" in found.diff
+    details = git_facts(repository)
+    assert "Binary files /dev/null and b/new.bin differ" in details.diff
+    assert "# New and not shown here: new.txt" in details.diff
+    assert "+zz" in details.diff
 
 
 def test_a_detached_head_has_no_branch_and_a_new_repository_no_facts(tmp_path: Path) -> None:
     repository = make_repository(tmp_path / "one", {"a.py": ""})
     git(repository, "checkout", "-q", "--detach")
-    assert facts(repository).branch == ""
+    assert git_facts(repository).branch == ""
     empty = tmp_path / "two"
     empty.mkdir()
     git(empty, "init", "-q")
@@ -138,7 +138,7 @@ def test_no_program_of_the_repository_is_run(tmp_path: Path) -> None:
     hook.write_text(f"#!/bin/sh\ntouch {mark}\n")
     hook.chmod(0o755)
     (repository / "a.txt").write_text("b\n")
-    assert "+b" in facts(repository).diff
+    assert "+b" in git_facts(repository).diff
     assert not mark.exists()
 
 
@@ -152,7 +152,7 @@ def test_the_settings_of_a_person_do_not_change_the_diff(tmp_path: Path) -> None
     }.items():
         git(repository, "config", name, value)
     (repository / "a.py").write_text("b\n")
-    assert facts(repository).diff.startswith("diff --git a/a.py b/a.py\n")
+    assert git_facts(repository).diff.startswith("diff --git a/a.py b/a.py\n")
 
 
 def test_inside_a_hook_the_folder_still_decides(

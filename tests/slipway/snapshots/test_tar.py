@@ -27,9 +27,9 @@ def test_the_headers_are_those_the_standard_library_writes() -> None:
         info = tarfile.TarInfo(name)
         info.size, info.mode = 12345, 0o755
         with tarfile.open(fileobj=io.BytesIO(header(name, size_bytes=0, is_executable=True))) as us:
-            found = us.next()
-        assert found is not None
-        assert (found.name, found.mode, found.mtime) == (name, 0o755, 0)
+            member = us.next()
+        assert member is not None
+        assert (member.name, member.mode, member.mtime) == (name, 0o755, 0)
     plain = tarfile.TarInfo("a.py")
     plain.size = 7
     ours = header("a.py", size_bytes=7)
@@ -45,9 +45,9 @@ def test_any_tree_comes_out_as_it_went_in_and_packs_the_same_twice(tree: dict[st
     assert len(once) % 10240 == 0
     with tarfile.open(fileobj=io.BytesIO(once)) as archive:
         names = archive.getnames()
-        found = {name: archive.extractfile(name) for name in names}
+        files = {name: archive.extractfile(name) for name in names}
     assert names == sorted(tree, key=str.encode)
-    assert {name: file.read() for name, file in found.items() if file} == tree
+    assert {name: file.read() for name, file in files.items() if file} == tree
 
 
 def test_a_file_that_grows_is_taken_as_long_as_it_was(tmp_path: Path) -> None:

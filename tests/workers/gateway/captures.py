@@ -12,9 +12,9 @@ def captured(served: Plane) -> set[str]:
 
 def statuses(served: Plane) -> dict[str, int]:
     """What the predictions that are in Parquet ended with, by id."""
-    found = sorted(served.predictions_dir.glob("*/*/*.parquet"))
-    if not found:
+    paths = sorted(served.predictions_dir.glob("*/*/*.parquet"))
+    if not paths:
         return {}
-    names = [str(path) for path in found]
-    asked = duckdb.execute("SELECT prediction_id, status FROM read_parquet(?)", [names])
-    return dict(asked.fetchall())
+    names = [str(path) for path in paths]
+    rows = duckdb.execute("SELECT prediction_id, status FROM read_parquet(?)", [names])
+    return dict(rows.fetchall())

@@ -10,8 +10,8 @@ from tests.workers.serving import Plane, plane
 @pytest.fixture(scope="module")
 def served() -> Iterator[Plane]:
     """A gateway that serves the endpoint `digits` from one replica of the linear model."""
-    with plane() as found:
-        replica = found.replica()
-        found.start_gateway()
-        found.serve(replica)
-        yield found
+    with plane() as dataplane:
+        replica = dataplane.replica()
+        dataplane.start_gateway()
+        dataplane.serve(replica)
+        yield dataplane

@@ -24,11 +24,11 @@ ROW = [[1, 2, 3, 4]]
 @pytest.fixture(scope="module")
 def served() -> Iterator[Plane]:
     """A gateway; each test hands out its own snapshot for the one replica."""
-    with plane() as found:
-        replica = found.replica()
-        found.start_gateway("--health-port", "0")
-        found.serve(replica)
-        yield found
+    with plane() as dataplane:
+        replica = dataplane.replica()
+        dataplane.start_gateway("--health-port", "0")
+        dataplane.serve(replica)
+        yield dataplane
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +57,9 @@ def test_readiness_is_a_configuration_to_serve(served: Plane) -> None:
     token = next(served.folder.rglob("health-token"))
     assert token.stat().st_mode & 0o077 == 0
     bearer = {"Authorization": f"Bearer {token.read_text().strip()}"}
-    told = httpx.get(address, headers=bearer, timeout=5).json()
-    assert told["ready"]
-    assert "the portal responds" in told["checks"]["snapshot"]["detail"]
+    readiness = httpx.get(address, headers=bearer, timeout=5).json()
+    assert readiness["ready"]
+    assert "the portal responds" in readiness["checks"]["snapshot"]["detail"]
 
 
 @pytest.mark.thorough
@@ -104,20 +104,20 @@ def test_a_connection_that_asks_the_same_again_is_judged_each_time(
     expiring = key_route("expires", "key-2", expires_unix_s=soon)
     served.portal.serve(endpoint([revision], keys=[key_route(KEY), expiring]))
     served.until_in_force()
-    with _Same(served, KEY) as mine, _Same(served, "expires") as other:
-        assert [mine.asks() for _ in range(3)] == [200, 200, 200]
+    with _Same(served, KEY) as own, _Same(served, "expires") as other:
+        assert [own.asks() for _ in range(3)] == [200, 200, 200]
         assert other.asks() == 200
         eventually(lambda: other.asks() == 401, within_s=8)
-        assert mine.asks() == 200
+        assert own.asks() == 200
         served.portal.serve(endpoint([revision], keys=[key_route(KEY)], state="paused"))
         served.until_in_force()
-        assert mine.asks() == 503
+        assert own.asks() == 503
         served.portal.serve(endpoint([revision], keys=[key_route("another", "key-3")]))
         served.until_in_force()
-        assert mine.asks() == 401
+        assert own.asks() == 401
         served.portal.serve(endpoint([revision]))
         served.until_in_force()
-        assert mine.asks() == 200
+        assert own.asks() == 200
 
 
 class _Same:
@@ -170,7 +170,7 @@ def test_rates_and_sizes_are_limited(served: Plane, revision: RevisionRoute) -> 
 
 
 @pytest.mark.parametrize(
-    ("reason", "said"),
+    ("reason", "detail"),
     [
         ("Paused by Bob. Over night.", "Paused by Bob. Over night."),
         # Nobody has paused what has not served yet.
@@ -179,13 +179,13 @@ def test_rates_and_sizes_are_limited(served: Plane, revision: RevisionRoute) -> 
     ],
 )
 def test_an_endpoint_that_does_not_serve_says_why(
-    served: Plane, revision: RevisionRoute, reason: str, said: str
+    served: Plane, revision: RevisionRoute, reason: str, detail: str
 ) -> None:
     served.portal.serve(endpoint([revision], state="paused", reason=reason))
     served.until_in_force()
     answer = served.predict(ROW)
     assert (answer.status, answer.json()["code"]) == (503, "endpoint_paused")
-    assert answer.json()["detail"] == said
+    assert answer.json()["detail"] == detail
 
 
 def test_a_model_that_hangs_is_answered_for(served: Plane, revision: RevisionRoute) -> None:
@@ -214,12 +214,12 @@ def test_a_shadow_is_asked_and_compared_and_never_answers(
     served.until_in_force()
     eventually(lambda: served.get("/v1/digits").json()["revisions"][1]["replicas_ready"])
     answers = [served.predict([[number, 0, 0, 0]]) for number in range(20)]
-    assert {one.headers["x-slipway-model-version"] for one in answers} == {"1"}
+    assert {answer.headers["x-slipway-model-version"] for answer in answers} == {"1"}
 
     def counted() -> bool:
-        told = [one.endpoints[0] for one in served.portal.reports[-1:] if one.endpoints]
-        found = {one.revision_id: one for count in told for one in count.revisions}
-        two = found.get("rev-2")
+        reports = [report.endpoints[0] for report in served.portal.reports[-1:] if report.endpoints]
+        counts = {counter.revision_id: counter for count in reports for counter in count.revisions}
+        two = counts.get("rev-2")
         # Twice nothing and thrice nothing are the same; the other nineteen differ.
         return two is not None and (two.mirrored, two.differed) == (20, 19)
 
@@ -228,8 +228,8 @@ def test_a_shadow_is_asked_and_compared_and_never_answers(
 
     def left_out() -> int:
         assert served.predict(ROW).status == 200
-        told = [one.endpoints[0] for one in served.portal.reports[-1:] if one.endpoints]
-        return sum(one.unmirrored for count in told for one in count.revisions)
+        reports = [report.endpoints[0] for report in served.portal.reports[-1:] if report.endpoints]
+        return sum(counter.unmirrored for count in reports for counter in count.revisions)
 
     eventually(left_out, what="copies that no replica could take are counted")
 

@@ -83,9 +83,9 @@ class Listener:
         while data := connection.recv(1 << 20):
             for received in reader.feed(data):
                 if received.kind == Kind.HELLO:
-                    mine = proof(b"replica", SECRET, received.payload[:NONCE_BYTES], NONCE)
-                    told = self._welcome.model_dump_json().encode()
-                    connection.sendall(frame(Kind.WELCOME, mine + told))
+                    own_proof = proof(b"replica", SECRET, received.payload[:NONCE_BYTES], NONCE)
+                    welcome = self._welcome.model_dump_json().encode()
+                    connection.sendall(frame(Kind.WELCOME, own_proof + welcome))
                     continue
                 if received.kind == Kind.PLAIN_REQUESTS:
                     first, bodies = unpack_plain_requests(received)
@@ -93,10 +93,12 @@ class Listener:
                     self.may_answer.wait(30)
                     connection.sendall(pack_plain_answers(first, 5, bodies))
                     continue
-                asked = unpack_requests(received)
-                self.frames.append(len(asked))
-                said = [ResponseFrame(one.number, 200, 0, 0, 0, b"{}") for one in asked]
-                connection.sendall(pack_answers(said))
+                requests = unpack_requests(received)
+                self.frames.append(len(requests))
+                answers = [
+                    ResponseFrame(request.number, 200, 0, 0, 0, b"{}") for request in requests
+                ]
+                connection.sendall(pack_answers(answers))
 
 
 def _revision(path: Path) -> RevisionRoute:
@@ -108,12 +110,12 @@ def _revision(path: Path) -> RevisionRoute:
 
 @contextmanager
 def _served(listener: Listener, path: Path, **limits: float) -> Iterator[Plane]:
-    with plane() as found:
-        found.start_gateway()
+    with plane() as dataplane:
+        dataplane.start_gateway()
         given = EndpointLimits.model_validate(limits)
-        found.portal.serve(endpoint([_revision(path)], limits=given))
-        eventually(lambda: found.get("/v1/digits/ping").status == 200, what="it serves")
-        yield found
+        dataplane.portal.serve(endpoint([_revision(path)], limits=given))
+        eventually(lambda: dataplane.get("/v1/digits/ping").status == 200, what="it serves")
+        yield dataplane
         listener.close()
 
 
@@ -125,33 +127,35 @@ def _ask(served: Plane, clients: list[http.client.HTTPConnection]) -> None:
         assert (answer.status, answer.read()) == (200, b"{}")
 
 
-def _send(served: Plane, asked: list[tuple[http.client.HTTPConnection, str, bytes]]) -> None:
+def _send(served: Plane, requests: list[tuple[http.client.HTTPConnection, str, bytes]]) -> None:
     """Have all ask while the gateway looks away, so that they come in one turn of its loop."""
     assert served.gateway is not None
     number = served.gateway.child.pid
     os.kill(number, signal.SIGSTOP)
     # It may be awake at this moment.
     os.waitid(os.P_PID, number, os.WSTOPPED)
-    for client, path, body in asked:
+    for client, path, body in requests:
         client.request("POST", path, body, HEADERS)
     os.kill(number, signal.SIGCONT)
 
 
 @pytest.fixture
 def plane_of_one() -> Iterator[Plane]:
-    with plane() as found:
-        replica = found.replica()
-        found.start_gateway()
-        found.serve(replica)
-        yield found
+    with plane() as dataplane:
+        replica = dataplane.replica()
+        dataplane.start_gateway()
+        dataplane.serve(replica)
+        yield dataplane
 
 
-def _clients(found: Plane, count: int = TOGETHER) -> list[http.client.HTTPConnection]:
-    return [http.client.HTTPConnection("127.0.0.1", found.port, timeout=30) for _ in range(count)]
+def _clients(dataplane: Plane, count: int = TOGETHER) -> list[http.client.HTTPConnection]:
+    return [
+        http.client.HTTPConnection("127.0.0.1", dataplane.port, timeout=30) for _ in range(count)
+    ]
 
 
-def _send_all(found: Plane, clients: list[http.client.HTTPConnection], letter: bytes) -> None:
-    _send(found, [(one, PREDICT, letter * (at + 1)) for at, one in enumerate(clients)])
+def _send_all(dataplane: Plane, clients: list[http.client.HTTPConnection], letter: bytes) -> None:
+    _send(dataplane, [(client, PREDICT, letter * (at + 1)) for at, client in enumerate(clients)])
 
 
 @pytest.mark.thorough
@@ -160,23 +164,23 @@ def test_each_of_a_plain_frame_is_given_its_own_answer_and_who_was_given_up_none
 ) -> None:
     path = tmp_path / "r.sock"
     listener = Listener(path, takes_plain=True)
-    with _served(listener, path, timeout_s=2.0) as found:
+    with _served(listener, path, timeout_s=2.0) as dataplane:
         # Connections have to be there for all to come in one turn, and that has to be expected.
-        clients = _clients(found)
+        clients = _clients(dataplane)
         listener.may_answer.set()
         for letter in (b"a", b"b", b"c"):
-            _send_all(found, clients, letter)
-            said = [client.getresponse().read() for client in clients]
-        assert said == [b"c" * (at + 1) for at in range(TOGETHER)]
+            _send_all(dataplane, clients, letter)
+            bodies = [client.getresponse().read() for client in clients]
+        assert bodies == [b"c" * (at + 1) for at in range(TOGETHER)]
         assert listener.frames[-1] == TOGETHER
         listener.may_answer.clear()
-        _send_all(found, clients, b"d")
+        _send_all(dataplane, clients, b"d")
         late = [client.getresponse() for client in clients]
-        assert [(one.status, bool(one.read())) for one in late] == [(504, True)] * TOGETHER
-        _send_all(found, clients, b"e")
+        assert [(answer.status, bool(answer.read())) for answer in late] == [(504, True)] * TOGETHER
+        _send_all(dataplane, clients, b"e")
         listener.may_answer.set()
-        said = [client.getresponse().read() for client in clients]
-        assert said == [b"e" * (at + 1) for at in range(TOGETHER)]
+        bodies = [client.getresponse().read() for client in clients]
+        assert bodies == [b"e" * (at + 1) for at in range(TOGETHER)]
         for client in clients:
             client.close()
 
@@ -184,22 +188,22 @@ def test_each_of_a_plain_frame_is_given_its_own_answer_and_who_was_given_up_none
 @pytest.mark.thorough
 def test_of_those_who_go_together_each_is_answered_as_it_asked(plane_of_one: Plane) -> None:
     rows = [b'{"inputs":[[%d,0,0,0]]}' % at for at in range(5)]
-    asked = [(PREDICT, row) for row in rows]
+    pairs = [(PREDICT, row) for row in rows]
     odd = [(SAGEMAKER, rows[1]), (PREDICT, b"no JSON"), (PREDICT, b'{"inputs":[]}')]
-    for together in (asked, [*asked, *odd], odd):
+    for together in (pairs, [*pairs, *odd], odd):
         clients = _clients(plane_of_one, len(together))
         for _ in range(3):
             _send(
                 plane_of_one,
-                [(one, *what) for one, what in zip(clients, together, strict=True)],
+                [(sender, *what) for sender, what in zip(clients, together, strict=True)],
             )
             answers = [client.getresponse() for client in clients]
             bodies = [json.loads(answer.read()) for answer in answers]
-        for (path, body), answer, said in zip(together, answers, bodies, strict=True):
+        for (path, body), answer, content in zip(together, answers, bodies, strict=True):
             assert answer.status == (400 if body == b"no JSON" else 200)
             if answer.status == 200:
                 given = json.loads(body)["inputs"]
-                assert said["predictions"] == [[2 * sum(row)] * 2 for row in given]
+                assert content["predictions"] == [[2 * sum(row)] * 2 for row in given]
             variant = answer.headers.get("x-amzn-invoked-production-variant")
             assert (variant is not None) == (path == SAGEMAKER)
         for client in clients:
@@ -210,20 +214,20 @@ def test_of_those_who_go_together_each_is_answered_as_it_asked(plane_of_one: Pla
 def test_those_who_come_together_again_and_again_go_together(tmp_path: Path) -> None:
     path = tmp_path / "r.sock"
     listener = Listener(path)
-    with _served(listener, path) as found:
-        clients = _clients(found)
+    with _served(listener, path) as dataplane:
+        clients = _clients(dataplane)
         for client in clients:
-            _ask(found, [client])
+            _ask(dataplane, [client])
         assert listener.frames == [1] * TOGETHER
         listener.frames.clear()
         # The first of them cannot be known to be one of many, and goes at once; then it can.
-        _ask(found, clients)
-        _ask(found, clients)
-        _ask(found, clients)
+        _ask(dataplane, clients)
+        _ask(dataplane, clients)
+        _ask(dataplane, clients)
         assert listener.frames == [1, TOGETHER - 1, TOGETHER, TOGETHER]
         listener.frames.clear()
-        _ask(found, clients[:1])
-        _ask(found, clients)
+        _ask(dataplane, clients[:1])
+        _ask(dataplane, clients)
         assert listener.frames == [1, 1, TOGETHER - 1]
         for client in clients:
             client.close()
@@ -234,13 +238,17 @@ def test_who_comes_in_the_turns_that_follow_goes_with_those_before(tmp_path: Pat
 
     async def come_one_a_turn() -> None:
         log = CaptureLog(tmp_path / "log", limit_bytes=1 << 20)
-        asked = Endpoint(endpoint([_revision(tmp_path / "r.sock")]), log, BusyPoll(lambda: False))
-        await asyncio.to_thread(eventually, lambda: asked.is_ready, what="it is connected")
+        served_endpoint = Endpoint(
+            endpoint([_revision(tmp_path / "r.sock")]), log, BusyPoll(lambda: False)
+        )
+        await asyncio.to_thread(
+            eventually, lambda: served_endpoint.is_ready, what="it is connected"
+        )
         for _ in range(TOGETHER):
-            asked.admit(Prediction(None, b"", RequestFormat(), BODY, 0.0))
+            served_endpoint.admit(Prediction(None, b"", RequestFormat(), BODY, 0.0))
             await asyncio.sleep(0)
         await asyncio.to_thread(eventually, lambda: len(listener.frames) == 2, what="all came")
-        asked.close()
+        served_endpoint.close()
         log.close()
 
     asyncio.run(come_one_a_turn())

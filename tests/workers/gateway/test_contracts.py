@@ -72,11 +72,11 @@ def test_the_client_of_sagemaker_is_served(served: Plane) -> None:
 
 
 def test_tensors_are_inferred_as_json(served: Plane) -> None:
-    asked = {
+    body = {
         "id": "my request",
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 4], "data": ROWS}],
     }
-    answer = served.call("POST", "/v2/models/digits/infer", json.dumps(asked).encode())
+    answer = served.call("POST", "/v2/models/digits/infer", json.dumps(body).encode())
     assert answer.json() == {
         "id": "my request",
         "model_name": "digits",
@@ -130,8 +130,8 @@ def test_metadata_says_what_the_model_takes(served: Plane) -> None:
 
 def test_openapi_is_made_from_the_signature(served: Plane) -> None:
     described = served.get("/v1/digits/openapi.json").json()
-    asked = described["components"]["schemas"]["Request"]["properties"]["inputs"]["anyOf"]
-    assert asked[1] == {
+    schema = described["components"]["schemas"]["Request"]["properties"]["inputs"]["anyOf"]
+    assert schema[1] == {
         "type": "array",
         "items": {"type": "array", "items": {"type": "number"}, "minItems": 4, "maxItems": 4},
     }
@@ -139,7 +139,7 @@ def test_openapi_is_made_from_the_signature(served: Plane) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (
             b'{"inputs": [[1, 2, 3, "4"]]}',
@@ -158,13 +158,13 @@ def test_openapi_is_made_from_the_signature(served: Plane) -> None:
         (b'{"inputs": [[1, 2, 3, 4]], "params": {"t": 1}}', "Unknown param 't'."),
     ],
 )
-def test_what_does_not_fit_is_named(served: Plane, body: bytes, said: str) -> None:
+def test_what_does_not_fit_is_named(served: Plane, body: bytes, message: str) -> None:
     answer = served.call("POST", "/v1/digits/predict", body)
-    told = answer.json()
+    problem = answer.json()
     assert answer.status == 400
-    assert said in told["detail"]
+    assert message in problem["detail"]
     # Clients of other contracts find it where they look.
-    assert told["error"] == told["message"] == told["detail"]
+    assert problem["error"] == problem["message"] == problem["detail"]
 
 
 def test_a_missing_number_is_sent_and_answered_as_null(served: Plane) -> None:

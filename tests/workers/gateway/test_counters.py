@@ -17,8 +17,8 @@ def test_each_is_counted_in_its_bucket(together: list[list[int]]) -> None:
     count = RevisionCount()
     for took_us in together:
         count.answer(took_us, 1)
-    every = [one for took_us in together for one in took_us]
-    places = [bisect_left(_BOUNDS_US, one) for one in every]
+    every = [duration_us for took_us in together for duration_us in took_us]
+    places = [bisect_left(_BOUNDS_US, duration_us) for duration_us in every]
     report = count.to_report("rev-1")
     assert report.latency.counts == [places.count(at) for at in range(len(_BOUNDS_US) + 1)]
     assert report.latency.sum_ms == sum(every) / 1000

@@ -31,9 +31,9 @@ def _kept(folder: Path) -> dict[str, dict[str, Any]]:
         return {}
     columns = ("prediction_id", "revision", "latency_us", "status", "request", "response")
     sql = f"SELECT {', '.join(columns)} FROM read_parquet(?, union_by_name = true)"  # noqa: S608
-    asked = duckdb.execute(sql, [names])
-    found = [dict(zip(columns, row, strict=True)) for row in asked.fetchall()]
-    return {one["prediction_id"]: one for one in found}
+    result = duckdb.execute(sql, [names])
+    entries = [dict(zip(columns, row, strict=True)) for row in result.fetchall()]
+    return {row["prediction_id"]: row for row in entries}
 
 
 @pytest.mark.thorough
@@ -54,20 +54,20 @@ def test_what_a_model_refuses_and_what_takes_too_long_is_captured_with_its_statu
     finally:
         os.kill(replica, signal.SIGCONT)
     assert (good.status, odd.status, late.status) == (200, 400, 504)
-    ids = {one.headers["x-slipway-prediction-id"]: one.status for one in (good, odd, late)}
+    ids = {answer.headers["x-slipway-prediction-id"]: answer.status for answer in (good, odd, late)}
 
     def kept() -> dict[str, dict[str, Any]] | None:
-        found = _kept(served.predictions_dir)
-        return found if ids.keys() <= found.keys() else None
+        captured = _kept(served.predictions_dir)
+        return captured if ids.keys() <= captured.keys() else None
 
-    found = eventually(kept, what="all three are in Parquet")
-    assert {name: found[name]["status"] for name in ids} == ids
-    by_status = {found[name]["status"]: found[name] for name in ids}
+    entries = eventually(kept, what="all three are in Parquet")
+    assert {name: entries[name]["status"] for name in ids} == ids
+    by_status = {entries[name]["status"]: entries[name] for name in ids}
     assert "[1,2,3]" in by_status[400]["request"].replace(" ", "")
     assert by_status[504]["latency_us"] >= 400_000
     # What is said of inputs may repeat them, also those that are to be hidden.
     assert (by_status[400]["response"], by_status[504]["response"]) == ("", "")
-    assert {one["revision"] for one in by_status.values()} == {"rev-1"}
+    assert {row["revision"] for row in by_status.values()} == {"rev-1"}
 
 
 @pytest.mark.thorough
@@ -104,10 +104,10 @@ def test_files_from_before_there_was_a_status_are_merged_with_those_that_have_on
     )
     pq.write_table(old, path.with_name("1.parquet"))
     expected = {"prd_old": None, "prd_new": 200, "prd_failed": 500}
-    assert {name: one["status"] for name, one in _kept(root).items()} == expected
+    assert {name: row["status"] for name, row in _kept(root).items()} == expected
     assert merge_hours(root, before_unix_s=_LATER) == 1
     assert len(list(root.glob("*/*/*.parquet"))) == 1
-    assert {name: one["status"] for name, one in _kept(root).items()} == expected
+    assert {name: row["status"] for name, row in _kept(root).items()} == expected
 
 
 @pytest.mark.thorough

@@ -53,7 +53,7 @@ def _served(dataplane: Plane, *, is_standby: bool = True, **changes: Any) -> Rep
 
 def _by_revision(dataplane: Plane, count: str) -> dict[str, int]:
     counters = dataplane.portal.reports[-1].endpoints[0].revisions
-    return {one.revision_id: getattr(one, count) for one in counters}
+    return {counter.revision_id: getattr(counter, count) for counter in counters}
 
 
 def _captured_as_fallback(dataplane: Plane) -> set[str]:

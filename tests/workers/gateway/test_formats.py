@@ -45,17 +45,21 @@ BODIES = st.lists(st.binary(max_size=40), min_size=1, max_size=8)
 def test_frames_arrive_as_they_were_sent_however_they_are_cut(
     bodies: list[bytes], piece: int
 ) -> None:
-    asked = [(number, 2, len(body) // 2, body) for number, body in enumerate(bodies)]
-    told = [ResponseFrame(number, 200, 1, 3, 7, body) for number, body in enumerate(bodies)]
-    sent = pack_requests(asked) + pack_answers(told)
+    request_frames = [(number, 2, len(body) // 2, body) for number, body in enumerate(bodies)]
+    response_frames = [
+        ResponseFrame(number, 200, 1, 3, 7, body) for number, body in enumerate(bodies)
+    ]
+    sent = pack_requests(request_frames) + pack_answers(response_frames)
     sent += pack_plain_requests(5, bodies) + pack_plain_answers(6, 7, bodies)
     reader = FrameReader(LARGE_FRAME_BYTES)
     frames = [
         frame for at in range(0, len(sent), piece) for frame in reader.feed(sent[at : at + piece])
     ]
     requests, answers = unpack_requests(frames[0]), unpack_answers(frames[1])
-    assert [(one.number, one.contract, one.head_len, one.body) for one in requests] == asked
-    assert answers == told
+    assert [
+        (request.number, request.contract, request.head_len, request.body) for request in requests
+    ] == request_frames
+    assert answers == response_frames
     assert unpack_plain_requests(frames[2]) == (5, bodies)
     assert unpack_plain_answers(frames[3]) == (6, 7, bodies)
 
@@ -63,9 +67,11 @@ def test_frames_arrive_as_they_were_sent_however_they_are_cut(
 @given(BODIES, st.integers(0, 60), st.integers(0, 255))
 @settings(max_examples=200)
 def test_what_is_taken_as_a_frame_of_one_is_one(bodies: list[bytes], at: int, value: int) -> None:
-    asked = [(number, 2, 1, body) for number, body in enumerate(bodies)]
-    told = [ResponseFrame(number, 200, 1, 3, 7, body) for number, body in enumerate(bodies)]
-    requests, answers = pack_requests(asked), pack_answers(told)
+    request_frames = [(number, 2, 1, body) for number, body in enumerate(bodies)]
+    response_frames = [
+        ResponseFrame(number, 200, 1, 3, 7, body) for number, body in enumerate(bodies)
+    ]
+    requests, answers = pack_requests(request_frames), pack_answers(response_frames)
     assert (
         (single_request(requests) is None) == (single_answer(answers) is None) == (len(bodies) > 1)
     )
@@ -132,7 +138,9 @@ def _packed(endpoint: int, is_plain: bool, bodies: list[bytes]) -> bytes:
         return pack_block(context, entries)
     names = [_name(number) for number in range(len(bodies))]
     keys, took_us = [b"key"] * len(bodies), list(range(len(bodies)))
-    return pack_plain_block(context, 1, names, keys, took_us, bodies, [one[::-1] for one in bodies])
+    return pack_plain_block(
+        context, 1, names, keys, took_us, bodies, [body[::-1] for body in bodies]
+    )
 
 
 def _those(blocks: list[tuple[bool, list[bytes]]], endpoint: int) -> list[Row]:
@@ -157,12 +165,12 @@ def _read(segment: bytes, piece: int) -> list[list[Row]]:
         file.write(segment)
         file.flush()
         pieces = list(read_parts(file, piece, lambda: None))
-    found: list[list[Row]] = [[], []]
+    by_endpoint: list[list[Row]] = [[], []]
     for part in [part for parts in pieces for part in parts]:
         names = [name.encode() for name in part.names.to_pylist()]
         rows = zip(names, part.requests.to_pylist(), part.responses.to_pylist(), strict=True)
-        found[int(part.context["endpoint"])] += rows
-    return [sorted(rows) for rows in found]
+        by_endpoint[int(part.context["endpoint"])] += rows
+    return [sorted(rows) for rows in by_endpoint]
 
 
 def _name(number: int) -> bytes:

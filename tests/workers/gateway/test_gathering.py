@@ -20,7 +20,7 @@ def _sizes_of(moments: list[float], *, pause_after: int = -1) -> list[int]:
     sizes: list[int] = []
 
     async def come() -> None:
-        gathering = FrameBatcher(lambda found: sizes.append(len(found)))
+        gathering = FrameBatcher(lambda batch: sizes.append(len(batch)))
         for number, since in enumerate(moments):
             for _ in range(3 if number == pause_after else 0):
                 await asyncio.sleep(0)

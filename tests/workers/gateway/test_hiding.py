@@ -37,8 +37,10 @@ def _kept(folder: Path, hider: Redactor, body: bytes, head: int = 0, status: int
         {"endpoint": "ep_1", "revision": "rev_1", "model": "m", "model_version": "1"}
     )
     # A failure is kept without what was said of it.
-    said = orjson.dumps({"predictions": [{"name": _SECRET, "score": 1}]}) if status == 200 else b""
-    kept = entry(b"prd_1", b"key_1", 10**18, 5, body, said, head, 0, 1, 0, status)
+    response = (
+        orjson.dumps({"predictions": [{"name": _SECRET, "score": 1}]}) if status == 200 else b""
+    )
+    kept = entry(b"prd_1", b"key_1", 10**18, 5, body, response, head, 0, 1, 0, status)
     segment = folder / "1.seg"
     segment.write_bytes(pack_block(context, [kept]))
     assert ship(segment, folder / "predictions", hider) == 1

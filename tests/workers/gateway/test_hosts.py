@@ -11,13 +11,13 @@ from tests.workers.serving import KEY, Plane, plane
 @pytest.fixture(scope="module")
 def named() -> Iterator[Plane]:
     """A gateway behind TLS, which customers also reach by a name of their own."""
-    with plane() as found:
-        replica = found.replica()
+    with plane() as dataplane:
+        replica = dataplane.replica()
         names = ("predict.customer.example", "lab.example:9443", ".team.example")
         options = [f"--allow-host={name}" for name in names]
-        found.start_gateway("--public-url", "https://predict.example.org", *options)
-        found.serve(replica)
-        yield found
+        dataplane.start_gateway("--public-url", "https://predict.example.org", *options)
+        dataplane.serve(replica)
+        yield dataplane
 
 
 def _status(at: Plane, *hosts: str, target: str = "/v1/digits") -> int:

@@ -18,8 +18,8 @@ EXPECTED = [[20.0, 20.0], [1.0, 1.0]]
 def digits(served: Plane) -> Iterator[slipway.Endpoint]:
     """The endpoint, asked with its key at its gateway; no portal is there."""
     url = f"http://127.0.0.1:{served.port}/v1/digits"
-    with slipway.Endpoint("digits", key=KEY, url=url) as found:
-        yield found
+    with slipway.Endpoint("digits", key=KEY, url=url) as endpoint:
+        yield endpoint
 
 
 @pytest.mark.thorough

@@ -95,9 +95,9 @@ def test_the_shipper_says_when_it_works_and_that_goes_last(tmp_path: Path) -> No
 
 def test_a_segment_of_many_pieces_and_groups_is_shipped_whole(tmp_path: Path) -> None:
     segment, root = tmp_path / "1.seg", tmp_path / "predictions"
-    asked = b'{"inputs":[[' + b",".join([b"1.5"] * 4096) + b"]]}"
+    body = b'{"inputs":[[' + b",".join([b"1.5"] * 4096) + b"]]}"
     names = [b"prd_%026d" % number for number in range(600)]
-    entries = [entry(name, b"key_1", AT_NS, 5, asked, name, 0, 0, 0, 0, 200) for name in names]
+    entries = [entry(name, b"key_1", AT_NS, 5, body, name, 0, 0, 0, 0, 200) for name in names]
     blocks = [pack_block(_CONTEXT, entries[at : at + 7]) for at in range(0, len(entries), 7)]
     segment.write_bytes(b"".join(blocks))
     assert ship(segment, root) == 600
@@ -106,7 +106,7 @@ def test_a_segment_of_many_pieces_and_groups_is_shipped_whole(tmp_path: Path) ->
     shipped = pq.read_table(path)
     assert shipped["prediction_id"].to_pylist() == [name.decode() for name in names]
     assert shipped["response"].to_pylist() == shipped["prediction_id"].to_pylist()
-    assert set(shipped["request"].to_pylist()) == {asked.decode()}
+    assert set(shipped["request"].to_pylist()) == {body.decode()}
 
 
 @pytest.mark.parametrize("keys", [[b"key_1"] * 5, [b"key_1", b"k" * 64, b"a", b"key_1", b"b"]])
@@ -124,23 +124,23 @@ def test_plain_blocks_become_the_same_rows_as_others(
         hider.refresh()
     rows, plain = [], []
     # Three moments, of two hours; one body is no text, and some are empty.
-    for moment in (0, 1, 3600):
-        at_ns = AT_NS + moment * 10**9
-        names = [b"prd_%026d" % (10 * moment + number) for number in range(5)]
-        asked = [b'{"inputs":[[%d]]}' % number for number in range(3)] + [b"\xff{", b""]
-        said = [b"", b'{"predictions":[[1]]}', *asked[2:]]
+    for offset_s in (0, 1, 3600):
+        at_ns = AT_NS + offset_s * 10**9
+        names = [b"prd_%026d" % (10 * offset_s + number) for number in range(5)]
+        bodies = [b'{"inputs":[[%d]]}' % number for number in range(3)] + [b"\xff{", b""]
+        answers = [b"", b'{"predictions":[[1]]}', *bodies[2:]]
         took_us = [5, 4, 3, 2, 2**32 - 1]
-        told = zip(names, keys, took_us, asked, said, strict=True)
+        entries = zip(names, keys, took_us, bodies, answers, strict=True)
         rows.append(
             pack_block(
                 _CONTEXT,
                 [
                     entry(name, key, at_ns, us, body, answer, 0, 0, 0, 0, 200)
-                    for name, key, us, body, answer in told
+                    for name, key, us, body, answer in entries
                 ],
             )
         )
-        plain.append(pack_plain_block(_CONTEXT, at_ns, names, keys, took_us, asked, said))
+        plain.append(pack_plain_block(_CONTEXT, at_ns, names, keys, took_us, bodies, answers))
     tables = []
     for name, blocks in (("rows", rows), ("plain", plain), ("both", [rows[0], *plain[1:]])):
         (tmp_path / "1.seg").write_bytes(b"".join(blocks))

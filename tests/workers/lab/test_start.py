@@ -82,8 +82,8 @@ def test_a_kernel_imports_nothing_from_its_folder_before_a_cell_does(
     kernel.complete("impo", reply=True, timeout=60)
     kernel.inspect("print", reply=True, timeout=60)
     assert sorted(path.name for path in desk.workspace.glob("ran-*")) == []
-    said = printed(kernel, "import beside, sys, os; print(beside.__file__, os.getcwd())")
-    assert said.split() == [str(desk.workspace / "beside.py"), str(desk.workspace)]
+    output = printed(kernel, "import beside, sys, os; print(beside.__file__, os.getcwd())")
+    assert output.split() == [str(desk.workspace / "beside.py"), str(desk.workspace)]
     assert sorted(path.name for path in desk.workspace.glob("ran-*")) == ["ran-beside"]
     # The folder comes after the standard library and after packages.
     path = json.loads(printed(kernel, "import json; print(json.dumps(sys.path))"))

@@ -47,8 +47,8 @@ def run_confined(confinement: str, look: str, *arguments: str) -> Any:
 
 @needs_landlock
 def test_files_outside_are_out_of_reach(tmp_path: Path) -> None:
-    mine, yours, theirs = (tmp_path / name for name in ("mine", "yours", "theirs"))
-    for folder in (mine, yours, theirs):
+    own, yours, theirs = (tmp_path / name for name in ("mine", "yours", "theirs"))
+    for folder in (own, yours, theirs):
         folder.mkdir()
         (folder / "file").write_text("x")
     look = (
@@ -59,8 +59,8 @@ def test_files_outside_are_out_of_reach(tmp_path: Path) -> None:
         " can(lambda: os.symlink(theirs, mine + '/link')),"
         " can(lambda: os.listdir(mine + '/link'))]\n"
     )
-    found = run_confined("(sys.argv[1],), (sys.argv[2],)", look, *map(str, (mine, yours, theirs)))
-    assert found == [True, True, True, False, False, False, False, True, False]
+    results = run_confined("(sys.argv[1],), (sys.argv[2],)", look, *map(str, (own, yours, theirs)))
+    assert results == [True, True, True, False, False, False, False, True, False]
 
 
 @needs_landlock

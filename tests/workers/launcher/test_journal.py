@@ -83,8 +83,8 @@ def test_writers_do_not_mix_their_lines(tmp_path: Path) -> None:
         process.start()
     for process in writers:
         process.join()
-    found = [json.loads(line) for line in path.read_text().splitlines()]
-    assert len(found) == 600
+    written = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(written) == 600
     for writer in range(3):
-        steps = [event["step"] for event in found if event["writer"] == writer]
+        steps = [event["step"] for event in written if event["writer"] == writer]
         assert steps == list(range(200))

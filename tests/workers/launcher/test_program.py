@@ -84,12 +84,12 @@ if __name__ == "__main__":
 @pytest.fixture(scope="module")
 def warm_site() -> Iterator[Site]:
     """A site that keeps a process warm."""
-    found = Site()
-    found.portal.state.prewarm = ["torch"]
-    found.portal.state.bump()
-    yield found
-    found.close()
-    assert not found.portal.state.breaches
+    new_site = Site()
+    new_site.portal.state.prewarm = ["torch"]
+    new_site.portal.state.bump()
+    yield new_site
+    new_site.close()
+    assert not new_site.portal.state.breaches
 
 
 @pytest.fixture
@@ -103,8 +103,8 @@ def run(request: pytest.FixtureRequest) -> Any:
         spec = make_spec(*argv, snapshot=digest, warm=warm, **changes)
         key = site.portal.state.want(site.new_name(), spec)
         end = site.end_of(key)
-        running = [one for one in site.portal.state.reports[key] if one.kind == "running"]
-        assert [one.warm for one in running] == [way == "warm"], running
+        running = [report for report in site.portal.state.reports[key] if report.kind == "running"]
+        assert [report.warm for report in running] == [way == "warm"], running
         return site, end
 
     return start
@@ -137,12 +137,12 @@ def test_a_script_sees_the_same(
     _, output = run_plainly(tmp_path, files, *argv)
     place, end = run(way, files, *argv)
     expected = json.loads(output.splitlines()[0])
-    found = json.loads(place.whole_log(end).splitlines()[-1])
+    result = json.loads(place.whole_log(end).splitlines()[-1])
     # What is ours stands at the very end of the path, behind everything of the environment's own.
-    added = [Path(entry).name for entry in found["path"][-2:]]
+    added = [Path(entry).name for entry in result["path"][-2:]]
     assert added == ["in_jobs", "sdk"]
-    del found["path"][-2:]
-    assert found == expected
+    del result["path"][-2:]
+    assert result == expected
 
 
 @pytest.mark.thorough

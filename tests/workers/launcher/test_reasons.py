@@ -95,7 +95,7 @@ def test_a_kill_with_an_oom_event_is_out_of_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "reason"),
+    ("reported", "reason"),
     [
         (failure("MemoryError", ""), "oom"),
         (failure("OutOfMemoryError", "CUDA out of memory."), "gpu_oom"),
@@ -109,12 +109,12 @@ def test_a_kill_with_an_oom_event_is_out_of_memory() -> None:
         (failure("ValueError", "learning rate"), "exit"),
     ],
 )
-def test_exceptions_are_read(found: Failure, reason: str) -> None:
-    assert judge(seen(ending(0, failure=found))).reason == reason
+def test_exceptions_are_read(reported: Failure, reason: str) -> None:
+    assert judge(seen(ending(0, failure=reported))).reason == reason
 
 
 @pytest.mark.parametrize(
-    ("tail", "reason", "said"),
+    ("tail", "reason", "message"),
     [
         ("Traceback\nModuleNotFoundError: No module named 'x'\n", "import_error", "'x'"),
         ("torch.OutOfMemoryError: CUDA out of memory. Tried\n", "gpu_oom", "Tried"),
@@ -126,10 +126,10 @@ def test_exceptions_are_read(found: Failure, reason: str) -> None:
         ("", "exit", "status 1."),
     ],
 )
-def test_output_is_read_where_no_exception_was_told(tail: str, reason: str, said: str) -> None:
+def test_output_is_read_where_no_exception_was_told(tail: str, reason: str, message: str) -> None:
     verdict = judge(seen(ending(0), tails={0: tail}, disk_limit_bytes=3 * GIB))
     assert verdict.reason == reason
-    assert said in verdict.message
+    assert message in verdict.message
 
 
 def test_a_task_that_holds_too_much_disk_is_told_how_much() -> None:

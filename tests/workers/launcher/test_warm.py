@@ -48,13 +48,13 @@ print("<end>")
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     """A site that keeps a process warm."""
-    found = Site()
-    found.portal.state.prewarm = ["torch"]
-    found.portal.state.bump()
-    wait_until_warm(found)
-    yield found
-    found.close()
-    assert not found.portal.state.breaches
+    new_site = Site()
+    new_site.portal.state.prewarm = ["torch"]
+    new_site.portal.state.bump()
+    wait_until_warm(new_site)
+    yield new_site
+    new_site.close()
+    assert not new_site.portal.state.breaches
 
 
 def wait_until_warm(site: Site) -> None:
@@ -66,10 +66,10 @@ def wait_until_warm(site: Site) -> None:
     )
 
 
-def run_warm(site: Site, script: str, *, wanted: str | None = "torch", **changes: Any) -> Key:
+def run_warm(site: Site, script: str, *, warm: str | None = "torch", **changes: Any) -> Key:
     """Start a script; warm unless said otherwise."""
     digest = site.portal.state.add_snapshot({"a.py": script})
-    spec = make_spec("python", "a.py", snapshot=digest, warm=wanted, **changes)
+    spec = make_spec("python", "a.py", snapshot=digest, warm=warm, **changes)
     return site.portal.state.want(site.new_name(), spec)
 
 
@@ -94,8 +94,8 @@ def warm_pid(site: Site) -> int | None:
     assert site.machine.agent is not None
     tasks = (site.machine.data_dir / "tasks").glob("*")
     shims = {mark.pid for task in tasks if (mark := StateFolder(task / "state").shim())}
-    found = [pid for pid in children(site.machine.agent.pid) if is_alive(pid)]
-    named = [pid for pid in found if b"launcher.warm" in cmdline(pid)]
+    pids = [pid for pid in children(site.machine.agent.pid) if is_alive(pid)]
+    named = [pid for pid in pids if b"launcher.warm" in cmdline(pid)]
     return next((pid for pid in named if pid not in shims), None)
 
 
@@ -108,12 +108,12 @@ def cmdline(pid: int) -> bytes:
 @pytest.mark.thorough
 def test_two_ranks_train_and_agree_with_a_cold_start(site: Site) -> None:
     results = {}
-    for wanted in ("torch", None):
-        key = run_warm(site, DDP, wanted=wanted, procs=2)
+    for package in ("torch", None):
+        key = run_warm(site, DDP, warm=package, procs=2)
         end = site.end_of(key)
         assert end.reason == "completed", end
-        assert was_warm(site, key) is (wanted == "torch")
-        results[wanted] = [
+        assert was_warm(site, key) is (package == "torch")
+        results[package] = [
             json.loads(site.whole_log(end, rank).splitlines()[-1])["answer"] for rank in range(2)
         ]
         reports = site.portal.state.reports[key]
@@ -184,7 +184,7 @@ def test_what_is_read_at_the_start_makes_a_cold_start(site: Site, name: str) -> 
     key = run_warm(site, "print()", env={name: ""})
     site.end_of(key)
     assert was_warm(site, key) is False
-    running = next(one for one in site.portal.state.reports[key] if one.kind == "running")
+    running = next(report for report in site.portal.state.reports[key] if report.kind == "running")
     assert name in running.message
 
 
@@ -221,10 +221,10 @@ def test_a_killed_shim_takes_forked_ranks_along(site: Site) -> None:
 def without_torch(tmp_path: Path) -> Iterator[Site]:
     """A site whose tasks have nothing but Python."""
     venv.create(tmp_path / "bare", with_pip=False)
-    found = Site("--python", str(tmp_path / "bare" / "bin" / "python"))
-    yield found
-    found.close()
-    assert not found.portal.state.breaches
+    new_site = Site("--python", str(tmp_path / "bare" / "bin" / "python"))
+    yield new_site
+    new_site.close()
+    assert not new_site.portal.state.breaches
 
 
 def test_a_warm_process_that_does_not_come_up_costs_nothing_but_time(without_torch: Site) -> None:
@@ -299,9 +299,11 @@ def test_the_next_attempt_of_a_killed_job_goes_on_from_its_checkpoint(site: Site
     killed = site.end_of(first)
     assert killed.reason == "signal", killed
     saved = [report.checkpoint for report in state.reports[first] if report.checkpoint]
-    assert [(one.step, one.kept) for one in saved] == [(4, [4])]
+    assert [(checkpoint.step, checkpoint.kept) for checkpoint in saved] == [(4, [4])]
     taken = [report.strategy for report in state.reports[first] if report.strategy]
-    assert [(one.word, one.reason) for one in taken] == [("ddp", "ddp is the default.")]
+    assert [(strategy.word, strategy.reason) for strategy in taken] == [
+        ("ddp", "ddp is the default.")
+    ]
 
     end = site.end_of(state.want(name, spec, epoch=2))
 

@@ -44,13 +44,13 @@ def slow_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def served(slow_model: Path) -> Iterator[Plane]:
     """It, behind a gateway, with nothing known of it."""
-    with plane() as found:
-        replica = found.replica(
+    with plane() as dataplane:
+        replica = dataplane.replica(
             format=ModelFormat.MLFLOW, model_dir=str(slow_model), entry=None, model="hostile"
         )
-        found.start_gateway()
-        found.serve(replica)
-        yield found
+        dataplane.start_gateway()
+        dataplane.serve(replica)
+        yield dataplane
 
 
 def _ask(served: Plane, body: bytes) -> Any:
@@ -195,15 +195,15 @@ def test_a_module_with_batch_norm_in_training_mode_is_refuted(tmp_path: Path) ->
 
 @pytest.mark.thorough
 def test_a_replica_reports_what_it_proved_and_why(tmp_path: Path) -> None:
-    with plane() as found:
+    with plane() as dataplane:
         golden = GoldenPrediction(request={"inputs": [[1, 2, 3, 4]]}, predictions=[[20.0, 20.0]])
         folder = str(linear_model(tmp_path))
-        found.replica("rep-1", model_dir=folder, golden=[golden])
-        found.replica("rep-2", model_dir=folder)
-        found.replica("rep-3", model_dir=folder, batching={"mode": "off"})
+        dataplane.replica("rep-1", model_dir=folder, golden=[golden])
+        dataplane.replica("rep-2", model_dir=folder)
+        dataplane.replica("rep-3", model_dir=folder, batching={"mode": "off"})
         modes = []
         for name in ("rep-1", "rep-2", "rep-3"):
-            batching = found.portal.replicas[name][-1].batching
+            batching = dataplane.portal.replicas[name][-1].batching
             assert batching is not None
             modes.append((batching.mode.value, batching.verdict.value))
         assert modes == [("rows", "proved"), ("requests", "unproved"), ("off", "unproved")]

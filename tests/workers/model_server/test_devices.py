@@ -29,8 +29,8 @@ class Places(torch.nn.Module):
     def forward(self, words: torch.Tensor) -> torch.Tensor:
         """Return three numbers a row."""
         places = torch.arange(words.shape[1])
-        found: torch.Tensor = self.out((self.words(words) + self.places(places)).mean(1))
-        return found
+        output: torch.Tensor = self.out((self.words(words) + self.places(places)).mean(1))
+        return output
 
 
 def exported(folder: Path, module: torch.nn.Module) -> Path:
@@ -97,8 +97,8 @@ def test_a_replica_on_a_gpu_predicts_what_the_model_does_on_the_processor(
     with torch.inference_mode():
         known = module(torch.tensor(WORDS)).tolist()
     path = save(tmp_path, module)
-    with plane() as found:
-        replica = found.replica(
+    with plane() as dataplane:
+        replica = dataplane.replica(
             format=ModelFormat.TORCH_EXPORT if save is exported else ModelFormat.TORCHSCRIPT,
             model_dir=str(tmp_path),
             entry=path.name,
@@ -107,9 +107,9 @@ def test_a_replica_on_a_gpu_predicts_what_the_model_does_on_the_processor(
             ),
             golden=[GoldenPrediction(request={"inputs": WORDS}, predictions=known)],
         )
-        found.start_gateway()
-        found.serve(replica)
-        answer = found.predict(WORDS * 5)
+        dataplane.start_gateway()
+        dataplane.serve(replica)
+        answer = dataplane.predict(WORDS * 5)
         assert answer.status == 200, answer.body
         for row in answer.json()["predictions"]:
             assert row == pytest.approx(known[0], abs=1e-5)

@@ -47,19 +47,19 @@ class Doubled(torch.nn.Module):
 
 
 class Counting(torch.nn.Module):
-    """The sum through a layer, and how often it was asked: it changes while it serves."""
+    """The sum through a layer, and how often it was called: it changes while it serves."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layer = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8))
-        self.register_buffer("asked", torch.zeros(1))
-        self.asked: torch.Tensor
+        self.register_buffer("calls", torch.zeros(1))
+        self.calls: torch.Tensor
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return two columns."""
-        self.asked += 1
+        self.calls += 1
         total = self.layer(x).sum(1, keepdim=True)
-        return torch.cat([total, self.asked.expand(x.shape[0], 1)], 1)
+        return torch.cat([total, self.calls.expand(x.shape[0], 1)], 1)
 
 
 def stored(folder: Path, kind: ModelFormat) -> str:
@@ -100,24 +100,24 @@ def spec(folder: Path, **changes: Any) -> ReplicaSpec:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", [kind for kind in ModelFormat if kind != ModelFormat.MLFLOW])
 def test_every_format_predicts_the_same(tmp_path: Path, kind: ModelFormat) -> None:
-    found = spec(tmp_path, format=kind, entry=stored(tmp_path, kind))
-    model = open_model(found, tmp_path)
+    model_spec = spec(tmp_path, format=kind, entry=stored(tmp_path, kind))
+    model = open_model(model_spec, tmp_path)
     engine = Engine(model, name="digits", version="1", max_rows=8, batching=BatchingMode.ROWS)
     golden = GoldenPrediction(request={"inputs": [[1, 2, 3, 4]]}, predictions=[[20.0, 20.0]])
     assert warm_up(engine, model.signature, [golden]) > 0
     check_golden(engine, [golden])
-    asked = [
+    requests = [
         RequestFrame(at, Contract.SCORING, 0, b'{"inputs": [[%d, 0, 0, 0]]}' % at)
         for at in range(20)
     ]
-    answers = engine.answer(asked)
-    assert [json.loads(one.body)["predictions"][0][0] for one in answers] == [
+    answers = engine.answer(requests)
+    assert [json.loads(answer.body)["predictions"][0][0] for answer in answers] == [
         2.0 * n for n in range(20)
     ]
 
 
 @pytest.mark.parametrize(
-    ("golden", "said"),
+    ("golden", "message"),
     [
         ({"predictions": [[20.0, 20.1]]}, "[0][1] is 20.0; 20.1 was expected"),
         ({"predictions": [[20.0]]}, "[0] has 2 entries; 1 were expected"),
@@ -126,14 +126,14 @@ def test_every_format_predicts_the_same(tmp_path: Path, kind: ModelFormat) -> No
     ],
 )
 def test_a_replica_is_not_ready_when_a_golden_prediction_differs(
-    tmp_path: Path, golden: dict[str, Any], said: str
+    tmp_path: Path, golden: dict[str, Any], message: str
 ) -> None:
     model = open_model(spec(linear_model(tmp_path)), tmp_path)
     engine = Engine(model, name="digits", version="1", max_rows=8)
     values = {"request": {"inputs": [[1, 2, 3, 4]]}, "predictions": [[20.0, 20.0]]} | golden
     with pytest.raises(NotReady) as refused:
         check_golden(engine, [GoldenPrediction.model_validate(values)])
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_one_bad_request_fails_nobody_else(tmp_path: Path) -> None:
@@ -153,11 +153,11 @@ def test_a_model_whose_outputs_cannot_be_cut_answers_each_alone(tmp_path: Path) 
     predict = model.predict
     model.predict = lambda *given: predict(*given).sum(0, keepdims=True)  # type: ignore[method-assign]
     engine = Engine(model, name="digits", version="1", max_rows=64, batching=BatchingMode.ROWS)
-    asked = [
+    requests = [
         RequestFrame(n, Contract.SCORING, 0, b'{"inputs": [[%d, 0, 0, 0]]}' % n) for n in range(3)
     ]
-    found = [json.loads(one.body)["predictions"] for one in engine.answer(asked)]
-    assert found == [[[0.0, 0.0]], [[2.0, 2.0]], [[4.0, 4.0]]]
+    predictions = [json.loads(answer.body)["predictions"] for answer in engine.answer(requests)]
+    assert predictions == [[[0.0, 0.0]], [[2.0, 2.0]], [[4.0, 4.0]]]
 
 
 def test_a_model_that_raises_is_its_own_fault_and_says_so(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_model_that_raises_is_its_own_fault_and_says_so(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"path": "../outside"}, "names a file outside its folder"),
         ({"path": "/etc/passwd"}, "names a file outside its folder"),
@@ -183,11 +183,11 @@ def test_a_model_that_raises_is_its_own_fault_and_says_so(tmp_path: Path) -> Non
     ],
 )
 def test_files_are_checked_before_anything_is_loaded(
-    tmp_path: Path, change: dict[str, Any], said: str
+    tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     linear_model(tmp_path)
     file = {"path": "model.onnx", "sha256": "1" * 64, "size_bytes": 1} | change
-    with pytest.raises(NotReady, match=said):
+    with pytest.raises(NotReady, match=message):
         fetch_files(spec(tmp_path, files=[ModelFile.model_validate(file)]))
 
 
@@ -223,8 +223,8 @@ class Remembering(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the input of the call before."""
-        found, self.before = self.before, x
-        return found
+        previous, self.before = self.before, x
+        return previous
 
 
 def torchscript(folder: Path, module: torch.nn.Module, **signature: Any) -> Any:
@@ -260,8 +260,8 @@ def test_who_asks_alone_is_told_what_all_are_told(tmp_path: Path, datatype: Data
     other = RequestFrame(2, Contract.SCORING, 0, b'{"inputs":[[9,9,9,9]]}')
     statuses = set()
     for odd in ODD:
-        asked = RequestFrame(1, Contract.SCORING, 0, b'{"inputs":%b}' % odd)
-        (alone,), (together, _) = engine.answer([asked]), engine.answer([asked, other])
+        request = RequestFrame(1, Contract.SCORING, 0, b'{"inputs":%b}' % odd)
+        (alone,), (together, _) = engine.answer([request]), engine.answer([request, other])
         assert (alone.status, alone.body) == (together.status, together.body), odd
         statuses.add(alone.status)
     assert {200, 400} <= statuses
@@ -270,11 +270,11 @@ def test_who_asks_alone_is_told_what_all_are_told(tmp_path: Path, datatype: Data
 @pytest.mark.filterwarnings("ignore")
 def test_a_module_that_keeps_its_inputs_finds_them_as_they_were(tmp_path: Path) -> None:
     engine = Engine(torchscript(tmp_path, Remembering()), name="r", version="1", max_rows=8)
-    found = []
+    predictions = []
     for number in range(1, 4):
-        asked = RequestFrame(number, Contract.SCORING, 0, b'{"inputs":[[%d,0,0,0]]}' % number)
-        found.append(json.loads(engine.answer([asked])[0].body)["predictions"][0][0])
-    assert found == [0.0, 1.0, 2.0]
+        request = RequestFrame(number, Contract.SCORING, 0, b'{"inputs":[[%d,0,0,0]]}' % number)
+        predictions.append(json.loads(engine.answer([request])[0].body)["predictions"][0][0])
+    assert predictions == [0.0, 1.0, 2.0]
 
 
 class _Echo:
@@ -288,9 +288,9 @@ class _Echo:
 
     def predict(self, inputs: dict[str, Any], params: dict[str, Any]) -> Any:
         """Return the input."""
-        found = inputs["x"]
-        assert found.dtype == np.int64
-        return found
+        values = inputs["x"]
+        assert values.dtype == np.int64
+        return values
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -302,12 +302,12 @@ def test_torchscript_as_one_graph_gives_the_same_to_the_last_bit_and_keeps_its_s
     torch.jit.save(torch.jit.script(module), str(tmp_path / "model.pt"))
     model = open_model(spec(tmp_path, format="torchscript", entry="model.pt"), tmp_path)
     rows = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)
-    for asked in (1, 2, 3):
-        found = model.predict({"x": rows}, {})
+    for calls in (1, 2, 3):
+        predicted = model.predict({"x": rows}, {})
         with torch.inference_mode():
-            wanted = module(torch.from_numpy(rows)).numpy()
-        assert found.tobytes() == wanted.tobytes()
-        assert found[0, 1] == asked
+            expected = module(torch.from_numpy(rows)).numpy()
+        assert predicted.tobytes() == expected.tobytes()
+        assert predicted[0, 1] == calls
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -339,11 +339,11 @@ def test_freed_memory_is_kept_for_the_next_batch() -> None:
         "faults()\n"
         "print(faults())\n"
     )
-    said = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     # 163,200 where it is given back each time.
-    assert int(said.stdout) < 2_000
+    assert int(done.stdout) < 2_000
 
 
 class Known(torch.nn.Module):

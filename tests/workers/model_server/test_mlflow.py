@@ -62,13 +62,13 @@ def engine(loaded: mlflow_model.MlflowModel) -> Engine:
 @pytest.fixture(scope="module")
 def served(model_dir: Path) -> Iterator[Plane]:
     """The model behind a gateway."""
-    with plane() as found:
-        replica = found.replica(
+    with plane() as dataplane:
+        replica = dataplane.replica(
             format=ModelFormat.MLFLOW, model_dir=str(model_dir), entry=None, model="prices"
         )
-        found.start_gateway()
-        found.serve(replica)
-        yield found
+        dataplane.start_gateway()
+        dataplane.serve(replica)
+        yield dataplane
 
 
 BODIES = [
@@ -106,11 +106,11 @@ def test_requests_that_wait_together_are_predicted_together(
 
     loaded.predict = counted  # type: ignore[method-assign]
     try:
-        asked = [
+        frames = [
             RequestFrame(at, Contract.SCORING, 0, json.dumps(body).encode())
             for at, body in enumerate(BODIES[:3])
         ]
-        answers = engine.answer(asked)
+        answers = engine.answer(frames)
     finally:
         loaded.predict = predict  # type: ignore[method-assign]
     assert [answer.number for answer in answers] == [0, 1, 2]
@@ -120,7 +120,7 @@ def test_requests_that_wait_together_are_predicted_together(
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ({"dataframe_records": [{"age": 30.0}]}, "column 'rooms' is missing; INT64 was expected"),
         (
@@ -134,23 +134,23 @@ def test_requests_that_wait_together_are_predicted_together(
     ],
 )
 def test_a_violation_names_the_column_and_what_was_expected(
-    engine: Engine, body: dict[str, Any], said: str
+    engine: Engine, body: dict[str, Any], message: str
 ) -> None:
     answer = engine.answer([RequestFrame(1, Contract.SCORING, 0, json.dumps(body).encode())])[0]
     assert answer.status == 400
-    assert said in json.loads(answer.body)["detail"]
+    assert message in json.loads(answer.body)["detail"]
 
 
 def test_columns_come_as_tensors_too(engine: Engine) -> None:
-    asked = {
+    body = {
         "inputs": [
             {"name": "age", "datatype": "FP64", "shape": [2], "data": [30, 40]},
             {"name": "rooms", "datatype": "INT64", "shape": [2, 1], "data": [[1], [2]]},
         ]
     }
-    answer = engine.answer([RequestFrame(1, Contract.INFER, 0, json.dumps(asked).encode())])[0]
-    found = json.loads(answer.body)["outputs"][0]
-    assert found["data"] == pytest.approx(PRICES[:2])
+    answer = engine.answer([RequestFrame(1, Contract.INFER, 0, json.dumps(body).encode())])[0]
+    output = json.loads(answer.body)["outputs"][0]
+    assert output["data"] == pytest.approx(PRICES[:2])
 
 
 @pytest.mark.thorough
@@ -165,5 +165,5 @@ def test_the_client_of_mlflow_is_served(served: Plane, monkeypatch: pytest.Monke
     monkeypatch.setattr(requests.Session, "send", with_key)
     client: Any = ScoringServerClient("127.0.0.1", served.port)  # type: ignore[no-untyped-call]
     client.ping()
-    found = client.invoke(TABLE).get_predictions()
-    assert found.to_numpy().ravel().tolist() == pytest.approx(PRICES)
+    predictions = client.invoke(TABLE).get_predictions()
+    assert predictions.to_numpy().ravel().tolist() == pytest.approx(PRICES)

@@ -163,16 +163,16 @@ def test_a_model_gets_what_was_sent(engine: Engine, shape: Shape, change: dict[s
     status, answer = _ask(engine, json.dumps(shape(rows)).encode())
     assert status == 200, answer
     (name, value), *_ = change.items()
-    for said in answer["predictions"]:
-        given = json.loads(said)[0][name]
+    for prediction in answer["predictions"]:
+        given = json.loads(prediction)[0][name]
         missing = given is None or given != given
         assert missing if value is None else given == GIVEN.get(str(value), value)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("change", "said"), BAD, ids=str)
+@pytest.mark.parametrize(("change", "message"), BAD, ids=str)
 def test_what_cannot_be_given_exactly_is_refused_by_row_and_column(
-    engine: Engine, shape: Shape, change: dict[str, Any], said: str
+    engine: Engine, shape: Shape, change: dict[str, Any], message: str
 ) -> None:
     good: dict[str, Any] = {"n": 1, "s": "a"}
     (name, _), *_ = change.items()
@@ -182,9 +182,9 @@ def test_what_cannot_be_given_exactly_is_refused_by_row_and_column(
     assert status == 400, answer
     assert answer["code"] == "invalid_input"
     assert f"column {name!r}" in answer["detail"]
-    assert said in answer["detail"]
+    assert message in answer["detail"]
     assert [fault["field"] for fault in answer["errors"]] == [name]
-    assert said in answer["errors"][0]["message"]
+    assert message in answer["errors"][0]["message"]
 
 
 CSV_GOOD: Final = [
@@ -209,7 +209,7 @@ CSV_BAD: Final = [
 ]
 
 
-@pytest.mark.parametrize(("head", "line", "given"), [one for one in CSV_GOOD if one[2]])
+@pytest.mark.parametrize(("head", "line", "given"), [case for case in CSV_GOOD if case[2]])
 def test_csv_gives_what_it_says(engine: Engine, head: str, line: str, given: Any) -> None:
     status, answer = _ask(engine, f"{head}\n{line}\n".encode(), Contract.SCORING_CSV)
     assert status == 200, answer
@@ -217,13 +217,13 @@ def test_csv_gives_what_it_says(engine: Engine, head: str, line: str, given: Any
     assert {name: row[name] for name in given} == given
 
 
-@pytest.mark.parametrize(("head", "line", "said"), CSV_BAD)
+@pytest.mark.parametrize(("head", "line", "message"), CSV_BAD)
 def test_csv_that_cannot_be_given_exactly_is_refused(
-    engine: Engine, head: str, line: str, said: str
+    engine: Engine, head: str, line: str, message: str
 ) -> None:
     status, answer = _ask(engine, f"{head}\n{line}\n".encode(), Contract.SCORING_CSV)
     assert status == 400, answer
-    assert said in answer["detail"]
+    assert message in answer["detail"]
 
 
 def _infer(**tensors: tuple[str, list[Any]]) -> bytes:
@@ -246,9 +246,9 @@ def test_tensors_are_held_to_the_same_signature(engine: Engine) -> None:
         ({"at": ("BYTES", ["2024-03-31T01:30:00Z"])}, "column 'at' holds"),
         ({"b": ("BYTES", ["true"])}, "column 'b' holds 'true' in row 0; BOOL"),
     ]
-    for more, said in bad:
+    for more, message in bad:
         status, answer = _ask(engine, _infer(**(good | more)), Contract.INFER)
-        assert (status, said in answer["detail"]) == (400, True), answer
+        assert (status, message in answer["detail"]) == (400, True), answer
 
 
 def test_bytes_of_a_tensor_are_bytes(engine: Engine) -> None:
@@ -266,11 +266,11 @@ def test_bytes_of_a_tensor_are_bytes(engine: Engine) -> None:
         )
     ]
     head = json.dumps({"inputs": inputs}).encode()
-    asked = RequestFrame(1, Contract.INFER, len(head), head + b"".join(tails))
-    answer = engine.answer([asked])[0]
+    request = RequestFrame(1, Contract.INFER, len(head), head + b"".join(tails))
+    answer = engine.answer([request])[0]
     assert answer.status == 200, answer.body
-    said = json.loads(answer.body)["outputs"][0]["data"][0]
-    assert json.loads(said)[0]["raw"] == raw.hex()
+    value = json.loads(answer.body)["outputs"][0]["data"][0]
+    assert json.loads(value)[0]["raw"] == raw.hex()
 
 
 def test_params_are_held_to_their_types(engine: Engine) -> None:
@@ -279,7 +279,7 @@ def test_params_are_held_to_their_types(engine: Engine) -> None:
     status, answer = _ask(engine, json.dumps(body | {"params": good}).encode())
     assert status == 200, answer
     assert json.loads(answer["predictions"][0])[1] == good
-    for params, said in [
+    for params, message in [
         ({"horizon": 3_000_000_000}, "'horizon' is '3000000000'; INT32 was expected: from"),
         ({"horizon": "3"}, "'horizon' is '3'; INT32 was expected"),
         ({"steps": [1, 2**63]}, "'steps' is '9223372036854775808' at [1]; INT64 was expected"),
@@ -288,11 +288,11 @@ def test_params_are_held_to_their_types(engine: Engine) -> None:
         ({"more": 1}, "Unknown param 'more'"),
     ]:
         status, answer = _ask(engine, json.dumps(body | {"params": params}).encode())
-        assert (status, said in answer["detail"]) == (400, True), answer
+        assert (status, message in answer["detail"]) == (400, True), answer
 
 
 @pytest.mark.parametrize(
-    ("datatype", "rows", "said"),
+    ("datatype", "rows", "message"),
     [
         ("int32", [[1, 2], [3, 3e9]], "holds 3000000000 in row 1"),
         ("int64", [[1, 2], [3, 2**63]], "holds 9223372036854775808 in row 1"),
@@ -318,19 +318,19 @@ def test_params_are_held_to_their_types(engine: Engine) -> None:
     ],
 )
 def test_an_mlflow_model_of_tensors_is_given_no_other_numbers(
-    tmp_path: Path, datatype: str, rows: list[list[Any]], said: str
+    tmp_path: Path, datatype: str, rows: list[list[Any]], message: str
 ) -> None:
     model = save_echo(tmp_path, Schema([TensorSpec(np.dtype(datatype), (-1, 2))]))
     engine = Engine(mlflow_model.load(model, None), name="t", version="1", max_rows=8)
     for body in ({"inputs": rows}, {"instances": rows}):
         status, answer = _ask(engine, json.dumps(body).encode())
-        assert (status, said in answer["detail"]) == (400, True), answer
+        assert (status, message in answer["detail"]) == (400, True), answer
     status, answer = _ask(engine, b'{"inputs": [[1, 2], [3, 4]]}')
     assert status == 200, answer
-    assert [json.loads(one)[0] for one in answer["predictions"]] == [[1, 2], [3, 4]]
+    assert [json.loads(row)[0] for row in answer["predictions"]] == [[1, 2], [3, 4]]
     if not isinstance(rows[-1][1], str | bool):
         csv = f"x,y\n{rows[-1][0]},{rows[-1][1]}\n".encode()
-        expected = said.replace("in row 1", "in row 0").replace("(element 3)", "(element 1)")
+        expected = message.replace("in row 1", "in row 0").replace("(element 3)", "(element 1)")
         status, answer = _ask(engine, csv, Contract.SCORING_CSV)
         assert (status, expected in answer["detail"]) == (400, True), answer
 
@@ -343,7 +343,7 @@ def test_whole_numbers_that_a_float_holds_are_given(tmp_path: Path, datatype: st
     rows = [[exact, -exact], [exact + 2, 0.1]]
     status, answer = _ask(engine, json.dumps({"inputs": rows}).encode())
     assert status == 200, answer
-    given = [json.loads(one)[0] for one in answer["predictions"]]
+    given = [json.loads(row)[0] for row in answer["predictions"]]
     assert given[0] == rows[0]
     assert given[1][0] == exact + 2
 
@@ -360,32 +360,32 @@ def test_whole_numbers_of_a_tensor_are_not_rounded_into_another_type(tmp_path: P
 @pytest.fixture(scope="module")
 def served(folder: Path) -> Iterator[Plane]:
     """The model behind a gateway."""
-    with plane() as found:
-        replica = found.replica(
+    with plane() as dataplane:
+        replica = dataplane.replica(
             format=ModelFormat.MLFLOW, model_dir=str(folder), entry=None, model="mixed"
         )
-        found.start_gateway()
-        found.serve(replica)
-        yield found
+        dataplane.start_gateway()
+        dataplane.serve(replica)
+        yield dataplane
 
 
 @pytest.mark.thorough
 def test_every_language_of_the_gateway_refuses_in_the_same_words(served: Plane) -> None:
     body = json.dumps({"dataframe_records": [{"n": 2**63, "s": "a"}]}).encode()
-    said = "column 'n' holds '9223372036854775808' in row 0; INT64 was expected: from -9223"
+    message = "column 'n' holds '9223372036854775808' in row 0; INT64 was expected: from -9223"
 
-    def asked(path: str, content: bytes, kind: str = "application/json") -> Answer:
+    def send(path: str, content: bytes, kind: str = "application/json") -> Answer:
         return served.call("POST", path, content, headers={"Content-Type": kind})
 
     answers = [
-        asked("/v1/digits/predict", body),
-        asked("/v1/digits/invocations", body),
-        asked("/endpoints/digits/invocations", body),
-        asked("/v1/digits/predict", b"n,s\n9223372036854775808,a\n", "text/csv"),
-        asked("/endpoints/digits/invocations", b"n,s\n9223372036854775808,a\n", "text/csv"),
-        asked("/v2/models/digits/infer", _infer(n=("UINT64", [2**63]), s=("BYTES", ["a"]))),
+        send("/v1/digits/predict", body),
+        send("/v1/digits/invocations", body),
+        send("/endpoints/digits/invocations", body),
+        send("/v1/digits/predict", b"n,s\n9223372036854775808,a\n", "text/csv"),
+        send("/endpoints/digits/invocations", b"n,s\n9223372036854775808,a\n", "text/csv"),
+        send("/v2/models/digits/infer", _infer(n=("UINT64", [2**63]), s=("BYTES", ["a"]))),
     ]
     assert [answer.status for answer in answers] == [400] * len(answers)
     for answer in answers:
-        assert said in answer.json()["detail"]
+        assert message in answer.json()["detail"]
         assert answer.json()["error"] == answer.json()["message"] == answer.json()["detail"]

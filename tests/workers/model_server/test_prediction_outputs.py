@@ -205,8 +205,8 @@ def test_nullable_columns_keep_their_type_and_what_is_missing(
         assert _answer(engine, body, contract)["predictions"] == expected
     (tensor,) = _answer(engine, _infer(kind, "nullable"), Contract.INFER)["outputs"]
     assert (tensor["datatype"], tensor["data"]) == (datatype, expected)
-    asked = RequestFrame(1, Contract.INFER, 0, _infer(kind, "nullable", binary=True))
-    answer = engine.answer([asked])[0]
+    request = RequestFrame(1, Contract.INFER, 0, _infer(kind, "nullable", binary=True))
+    answer = engine.answer([request])[0]
     assert answer.status == 400
     assert b"has missing values" in answer.body
 

@@ -86,11 +86,11 @@ class Bench:
     async def until_said(self, handle: str, words: str) -> None:
         """Wait until the output of rank 0 holds some words."""
 
-        async def said() -> bool:
+        async def is_printed() -> bool:
             chunk = await self.backend.logs(handle, 0, 0, 1 << 20)
             return words.encode() in chunk.data
 
-        await eventually(said, within_s=60, what=f"{handle} to say {words}")
+        await eventually(is_printed, within_s=60, what=f"{handle} to say {words}")
 
     def end(self, order: LaunchSpec) -> dict[str, Any]:
         """The last event of the journal."""

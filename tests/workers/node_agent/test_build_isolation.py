@@ -225,8 +225,8 @@ def test_a_wheel_must_have_the_digest_that_its_index_states(
 @pytest.mark.thorough
 def test_an_address_on_this_machine_is_no_requirement(portal: FakePortal, node: Machine) -> None:
     for number, host in enumerate(("127.0.0.1:8443", "[::1]", "10.1.2.3", "169.254.169.254")):
-        wanted = f"evil @ https://{host}/evil-1.0-py3-none-any.whl\n"
-        end = run(portal, f"t{number}", wanted, "print('ran')")
+        requirements = f"evil @ https://{host}/evil-1.0-py3-none-any.whl\n"
+        end = run(portal, f"t{number}", requirements, "print('ran')")
         assert end.reason == "environment_failed", end
         assert "is not on the public network" in end.message
 

@@ -119,8 +119,8 @@ def test_a_task_begins_with_the_checkpoint_from_the_store(machine: Machine) -> N
     expected = {name: len(data) for name, data in FILES.items()}
     expected["manifest.json"] = len(make_manifest(7))
     assert sizes == str({name: expected[name] for name in names_in(sizes)})
-    told = [report.message for report in portal.state.reports[key]]
-    assert any("continues from the checkpoint of step 7" in line for line in told)
+    messages = [report.message for report in portal.state.reports[key]]
+    assert any("continues from the checkpoint of step 7" in line for line in messages)
     assert not list((machine.data_dir / "persistent").rglob(".fetch-*"))
 
 
@@ -164,8 +164,8 @@ def test_a_task_is_not_started_from_less_than_the_store_has(
         ("v", make_packed(7, {"a": b"other"})),
     ):
         portal.state.checkpoints[task, 7] = packed
-        told = stored(7, packed if task == "u" else make_packed(7, {"a": b"wanted"}))
-        key = portal.state.want(task, spec_for(portal, _LOOK, checkpoint=told))
+        checkpoint = stored(7, packed if task == "u" else make_packed(7, {"a": b"wanted"}))
+        key = portal.state.want(task, spec_for(portal, _LOOK, checkpoint=checkpoint))
         end = eventually(partial(portal.state.end_of, key), within_s=40, what="the end")
         assert end.reason == "start_failed", end
         assert "tried 4 times" in end.message

@@ -114,8 +114,8 @@ def test_what_two_environments_share_is_on_the_disk_once(
     for number, digest in enumerate(digests):
         run = run_in(portal, digest, f"t{number}")
         assert eventually(partial(portal.state.end_of, run), within_s=60).reason == "completed"
-    found = building.data_dir.glob("environments/*/attempt-*/lib/*/site-packages/lighthouse.py")
-    (number,) = {path.stat().st_ino for path in found}
+    paths = building.data_dir.glob("environments/*/attempt-*/lib/*/site-packages/lighthouse.py")
+    (number,) = {path.stat().st_ino for path in paths}
     folders = NodeFolders(building.data_dir)
     assert number in {path.stat().st_ino for path in folders.unpacked.rglob("lighthouse.py")}
     asyncio.run(forget_unpacked(folders))
@@ -221,10 +221,10 @@ def test_what_was_built_before_is_no_new_build(portal: FakePortal, building: Mac
     eventually(lambda: portal.state.environment_reports[digest][-1].state == "ready")
     building.kill()
     building.start().connected()
-    told = len(portal.state.environment_reports[digest])
+    reported = len(portal.state.environment_reports[digest])
     second = run_in(portal, digest, "t2")
     assert eventually(lambda: portal.state.end_of(second), within_s=60).reason == "completed"
-    eventually(lambda: len(portal.state.environment_reports[digest]) > told)
+    eventually(lambda: len(portal.state.environment_reports[digest]) > reported)
     assert {report.build for report in portal.state.environment_reports[digest]} == {1}
 
 
@@ -233,10 +233,10 @@ def test_tasks_that_name_no_environment_find_the_default_one(
     portal: FakePortal, make_machine: Callable[..., Machine], tmp_path: Path
 ) -> None:
     make_wheel(tmp_path, "lighthouse", "1.0")
-    wanted = tmp_path / "jobs.txt"
-    wanted.write_text("# what jobs find\nlighthouse==1.0\n")
+    requirements = tmp_path / "jobs.txt"
+    requirements.write_text("# what jobs find\nlighthouse==1.0\n")
     machine = make_machine(
-        *("--requirements", str(wanted), "--readable", str(tmp_path)), python=False
+        *("--requirements", str(requirements), "--readable", str(tmp_path)), python=False
     )
     machine.environment |= {"PIP_FIND_LINKS": str(tmp_path), "PIP_NO_INDEX": "1"}
     machine.start().connected()
@@ -359,10 +359,10 @@ def tar_with(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
     """One entry of a tar."""
-    found = tarfile.TarInfo(name)
-    found.type = kind
-    found.linkname = target
-    return found
+    info = tarfile.TarInfo(name)
+    info.type = kind
+    info.linkname = target
+    return info
 
 
 @pytest.mark.parametrize(

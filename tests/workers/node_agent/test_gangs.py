@@ -43,8 +43,8 @@ def test_ranks_on_two_nodes_form_one_world(
         assert any(report.ranks_connected for report in portal.state.reports[key])
         for rank in (2 * number, 2 * number + 1):
             eventually(lambda key=key, rank=rank: portal.state.log_of(key, rank).endswith("}\n"))  # type: ignore[misc]
-            said = json.loads(portal.state.log_of(key, rank).splitlines()[-1])
-            assert said == {
+            result = json.loads(portal.state.log_of(key, rank).splitlines()[-1])
+            assert result == {
                 "rank": rank,
                 "world": 4,
                 "total": 10.0,
@@ -81,11 +81,11 @@ def start_gang(portal: FakePortal, ways: tuple[str | None, str | None]) -> list[
 
 
 @pytest.mark.parametrize(
-    ("rank", "said"),
+    ("rank", "message"),
     thorough_after(1, [(0, "1/2 clients joined"), (1, "trying to connect to (127.0.0.1, 9)")]),
 )
 def test_a_gang_that_is_not_whole_says_so(
-    portal: FakePortal, machine: Machine, rank: int, said: str
+    portal: FakePortal, machine: Machine, rank: int, message: str
 ) -> None:
     script = (
         "import datetime, torch.distributed\n"
@@ -101,7 +101,7 @@ def test_a_gang_that_is_not_whole_says_so(
     end = eventually(lambda: portal.state.end_of(key), within_s=90)
     assert end.reason == "world_size", end
     assert "world of 2" in end.message
-    assert said in end.message
+    assert message in end.message
 
 
 @pytest.mark.thorough

@@ -57,21 +57,21 @@ def test_folders_need_no_host() -> None:
 
 def test_an_index_and_the_public_hosts_that_its_pages_name(index: str) -> None:
     port = int(index.rpartition(":")[2].partition("/")[0])
-    found = allowed_hosts({INDEX: index}, "Light_House==1.0\nbeacon\n", {})
+    hosts = allowed_hosts({INDEX: index}, "Light_House==1.0\nbeacon\n", {})
     own = HostPort("127.0.0.1", port)
     # No page opens another port of this machine, or of its network.
-    assert [place for place in found if place.host == "127.0.0.1"] == [own]
-    assert HostPort(PUBLIC, 443) in found
-    assert HostPort(OTHER, 8443) in found
-    assert not {place for place in found if place.host.startswith("192.")}
+    assert [place for place in hosts if place.host == "127.0.0.1"] == [own]
+    assert HostPort(PUBLIC, 443) in hosts
+    assert HostPort(OTHER, 8443) in hosts
+    assert not {place for place in hosts if place.host.startswith("192.")}
 
 
 def test_an_address_of_a_requirement_is_reached() -> None:
-    wanted = (
+    requirements = (
         f"pkg @ https://{PUBLIC}:8443/pkg.whl\nrepo @ git+https://{OTHER}/r.git@v1 ; x == 'y'\n"
     )
-    found = allowed_hosts({"no-index": "yes"}, wanted, {})
-    assert found == (HostPort(PUBLIC, 8443), HostPort(OTHER, 443))
+    hosts = allowed_hosts({"no-index": "yes"}, requirements, {})
+    assert hosts == (HostPort(PUBLIC, 8443), HostPort(OTHER, 443))
 
 
 @pytest.mark.parametrize(
@@ -90,17 +90,17 @@ def test_an_address_that_is_not_public_is_refused(host: str) -> None:
 
 def test_a_host_that_the_node_names_itself_is_trusted() -> None:
     settings = {"no-index": "1", PAGES: "https://127.0.0.1:1/wheels"}
-    found = allowed_hosts(settings, "pkg @ https://127.0.0.1:1/pkg.whl\n", {})
-    assert found == (HostPort("127.0.0.1", 1),)
+    hosts = allowed_hosts(settings, "pkg @ https://127.0.0.1:1/pkg.whl\n", {})
+    assert hosts == (HostPort("127.0.0.1", 1),)
 
 
 def test_a_proxy_is_reached_in_place_of_all_that_it_serves() -> None:
     settings = {"no-index": "1", PAGES: "https://127.0.0.1:1/wheels"}
-    wanted = f"pkg @ https://{PUBLIC}/pkg.whl\n"
+    requirements = f"pkg @ https://{PUBLIC}/pkg.whl\n"
     variables = {"HTTPS_PROXY": "http://proxy.invalid:3128", "no_proxy": "127.0.0.1"}
-    found = allowed_hosts(settings, wanted, variables)
-    assert found == (HostPort("127.0.0.1", 1), HostPort("proxy.invalid", 3128))
-    by_setting = allowed_hosts({"no-index": "1", "proxy": "proxy.invalid:81"}, wanted, {})
+    hosts = allowed_hosts(settings, requirements, variables)
+    assert hosts == (HostPort("127.0.0.1", 1), HostPort("proxy.invalid", 3128))
+    by_setting = allowed_hosts({"no-index": "1", "proxy": "proxy.invalid:81"}, requirements, {})
     assert by_setting == (HostPort("proxy.invalid", 81),)
     # What only the proxy can resolve passes, but no address of this network.
     assert allowed_hosts({"no-index": "1"}, "pkg @ https://name.invalid/p.whl\n", variables)
@@ -109,6 +109,6 @@ def test_a_proxy_is_reached_in_place_of_all_that_it_serves() -> None:
 
 
 def test_without_settings_the_index_is_that_of_pip() -> None:
-    found = allowed_hosts({}, "", {})
-    assert len(found) == 2
-    assert {place.port for place in found} == {443}
+    hosts = allowed_hosts({}, "", {})
+    assert len(hosts) == 2
+    assert {place.port for place in hosts} == {443}

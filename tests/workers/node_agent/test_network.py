@@ -57,9 +57,9 @@ def site() -> Iterator[Site]:
 def test_a_task_without_network_reaches_its_services_by_address_and_by_name(
     site: Site, server: ThreadingHTTPServer
 ) -> None:
-    facts = site.portal.state.heartbeats[-1].facts.isolation[0]
-    if "network" not in facts.features:
-        pytest.skip(f"this machine cannot keep a task from the network: {facts.detail}")
+    isolation = site.portal.state.heartbeats[-1].facts.isolation[0]
+    if "network" not in isolation.features:
+        pytest.skip(f"this machine cannot keep a task from the network: {isolation.detail}")
     port = server.server_address[1]
     addresses = [f"127.0.0.1={port}", f"localhost={port}", "127.0.0.1=1", "192.0.2.1=80"]
     script = SCRIPT.format(addresses=addresses)

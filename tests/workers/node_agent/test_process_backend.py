@@ -51,13 +51,13 @@ class TestProcessBackend(BackendContract):
         self.level, _, without = request.param.partition(" ")
         self.use_cgroups = not without
         try:
-            found = Bench(self.make(folders), folders)
+            new_bench = Bench(self.make(folders), folders)
         except AgentError as error:
             shutil.rmtree(data_dir)
             pytest.skip(str(error))
-        yield found
-        for handle in found.handles:
-            self.leave_nothing(found, handle)
+        yield new_bench
+        for handle in new_bench.handles:
+            self.leave_nothing(new_bench, handle)
         shutil.rmtree(data_dir)
 
     def make(self, folders: NodeFolders) -> Backend:

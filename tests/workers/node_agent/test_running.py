@@ -25,7 +25,7 @@ def test_a_script_runs_and_its_story_arrives_in_order(site: Site) -> None:
 
 
 def test_nothing_of_the_agent_reaches_a_task(site: Site) -> None:
-    found = site.answer_of(
+    result = site.answer_of(
         "import os\n"
         "links = [os.readlink(f'/proc/self/fd/{fd}') for fd in sorted(os.listdir('/proc/self/fd'))"
         " if os.path.exists(f'/proc/self/fd/{fd}')]\n"
@@ -33,18 +33,18 @@ def test_nothing_of_the_agent_reaches_a_task(site: Site) -> None:
         " 'session': os.getsid(0) == os.getpid(), 'group': os.getpgid(0) == os.getpid()}",
         env={"MINE": "yes", "SECRET": "s3cret"},
     )
-    assert "AGENT_SECRET" not in found["env"]
-    assert "PYTHONPATH" not in found["env"]
-    assert (found["env"]["MINE"], found["env"]["SECRET"]) == ("yes", "s3cret")
-    task = Path(found["cwd"]).parent
+    assert "AGENT_SECRET" not in result["env"]
+    assert "PYTHONPATH" not in result["env"]
+    assert (result["env"]["MINE"], result["env"]["SECRET"]) == ("yes", "s3cret")
+    task = Path(result["cwd"]).parent
     assert task.parent == site.machine.data_dir / "tasks"
-    assert found["cwd"] == str(task / "work")
-    assert found["env"]["HOME"] == str(task / "home")
-    assert len(found["env"]["TMPDIR"]) < 30, "sockets below it need room for their names"
-    assert found["session"]
-    assert found["group"]
+    assert result["cwd"] == str(task / "work")
+    assert result["env"]["HOME"] == str(task / "home")
+    assert len(result["env"]["TMPDIR"]) < 30, "sockets below it need room for their names"
+    assert result["session"]
+    assert result["group"]
     # Standard input, output, error, and a second name of the log for stacks.
-    others = [link for link in found["links"] if link != "/dev/null" and "pipe:" not in link]
+    others = [link for link in result["links"] if link != "/dev/null" and "pipe:" not in link]
     assert others == [f"/proc/{others[0].split('/')[2]}/fd"] if others else True
 
 
@@ -80,7 +80,7 @@ def test_each_rank_finds_the_contract_of_torchrun(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "reason", "exit_code", "said"),
+    ("script", "reason", "exit_code", "message"),
     [
         ("import sys; sys.exit(3)", "exit", 3, "status 3"),
         ("import sys; sys.exit('no data')", "exit", 1, "no data"),
@@ -99,11 +99,11 @@ def test_an_end_is_explained(
     script: str,
     reason: str,
     exit_code: int | None,
-    said: str,
+    message: str,
 ) -> None:
     end = site.run_to_end(script)
     assert (end.reason, end.exit_code) == (reason, exit_code)
-    assert said in end.message
+    assert message in end.message
 
 
 def test_a_missing_script_is_said_as_python_says_it(site: Site) -> None:
@@ -233,14 +233,16 @@ def test_use_is_sampled(site: Site) -> None:
     script = "block = bytearray(64 << 20)\nwhile True: pass"
     key = site.run(script)
     samples = site.portal.state.samples
-    busy = eventually(lambda: [one for one in samples if one.task_id == key[0] and one.cpu_percent])
+    busy = eventually(
+        lambda: [sample for sample in samples if sample.task_id == key[0] and sample.cpu_percent]
+    )
     assert busy[-1].memory_bytes > 64 << 20
     site.portal.state.forget(key)
 
 
 def test_the_interpreter_is_the_one_named(site: Site) -> None:
-    found = site.answer_of("import sys\nanswer = [sys.executable, sys.prefix]")
-    assert found == [sys.executable, sys.prefix]
+    result = site.answer_of("import sys\nanswer = [sys.executable, sys.prefix]")
+    assert result == [sys.executable, sys.prefix]
 
 
 def test_files_of_others_are_out_of_reach(site: Site) -> None:
@@ -287,9 +289,12 @@ def test_the_portal_learns_of_the_strategy_and_of_checkpoints(site: Site) -> Non
     assert site.end_of(key).reason == "completed"
     reports = site.portal.state.reports[key]
     strategies = [report.strategy for report in reports if report.strategy]
-    assert [one.word for one in strategies] == ["zero2"]
+    assert [strategy.word for strategy in strategies] == ["zero2"]
     assert strategies[0].reason == "it does not fit otherwise"
     saved = [(report.step, report.checkpoint) for report in reports if report.checkpoint]
-    told = [(step, one.step, one.size_bytes, one.kept) for step, one in saved]
+    checkpoints = [
+        (step, checkpoint.step, checkpoint.size_bytes, checkpoint.kept)
+        for step, checkpoint in saved
+    ]
     # The first at once; of those that follow in a hurry all that are kept in the end, in order.
-    assert told == [(2, 2, 20, [2]), (6, 6, 60, [5, 6]), (7, 7, 70, [6, 7])]
+    assert checkpoints == [(2, 2, 20, [2]), (6, 6, 60, [5, 6]), (7, 7, 70, [6, 7])]

@@ -15,9 +15,9 @@ AS_PIP_CHOOSES = ["--index-strategy", "unsafe-best-match"]
 
 def arguments(listed: str) -> list[str]:
     """The options of uv for what `pip config list` printed, without those that never change."""
-    found = arguments_of_uv(settings_of_pip(listed))
-    assert found[:2] == AS_PIP_CHOOSES
-    return found[2:]
+    options = arguments_of_uv(settings_of_pip(listed))
+    assert options[:2] == AS_PIP_CHOOSES
+    return options[2:]
 
 
 def test_what_is_not_set_is_not_said() -> None:
@@ -44,9 +44,9 @@ def test_what_is_said_nearer_counts() -> None:
     assert arguments(listed + ":env:.find-links='/c'\n") == ["--find-links", "/c"]
 
 
-@pytest.mark.parametrize(("said", "found"), [("1", ["--no-index"]), ("false", [])])
-def test_an_index_can_be_forbidden(said: str, found: list[str]) -> None:
-    assert arguments(f":env:.no-index='{said}'") == found
+@pytest.mark.parametrize(("value", "expected"), [("1", ["--no-index"]), ("false", [])])
+def test_an_index_can_be_forbidden(value: str, expected: list[str]) -> None:
+    assert arguments(f":env:.no-index='{value}'") == expected
 
 
 def test_how_pip_talks_and_waits_is_its_own_affair() -> None:

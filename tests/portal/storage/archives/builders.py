@@ -24,11 +24,11 @@ def tar_of(
     return out.getvalue()
 
 
-def tar_member(name: str, content: bytes = b"", **facts: Any) -> tuple[tarfile.TarInfo, bytes]:
+def tar_member(name: str, content: bytes = b"", **fields: Any) -> tuple[tarfile.TarInfo, bytes]:
     """Return one header; `facts` are attributes of TarInfo."""
     info = tarfile.TarInfo(name)
     info.size = len(content)
-    for key, value in facts.items():
+    for key, value in fields.items():
         setattr(info, key, value)
     return info, content
 

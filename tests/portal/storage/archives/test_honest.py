@@ -62,9 +62,9 @@ def scratch() -> Iterator[Path]:
 
 def _unpacked(archive: bytes) -> tuple[ExtractionResult, Tree]:
     with scratch() as folder:
-        told = unpack(io.BytesIO(archive), into=folder / "out")
+        result = unpack(io.BytesIO(archive), into=folder / "out")
         assert [path.name for path in folder.iterdir()] == ["out"]
-        return told, tree_in(folder / "out")
+        return result, tree_in(folder / "out")
 
 
 def write_tree(folder: Path, tree: Tree) -> None:
@@ -83,11 +83,11 @@ def write_tree(folder: Path, tree: Tree) -> None:
     "build", thorough_after(2, [BUILDERS[kind] for kind in ("tar.gz", "zip", "gnu", "pax")])
 )
 def test_a_tree_comes_out_of_every_kind_as_it_went_in(build: Build, tree: Tree) -> None:
-    told, found = _unpacked(build(tree))
+    result, unpacked = _unpacked(build(tree))
 
     contents = [content for content in tree.values() if content is not None]
-    assert found == with_parents(tree)
-    assert told == ExtractionResult(len(contents), sum(map(len, contents)))
+    assert unpacked == with_parents(tree)
+    assert result == ExtractionResult(len(contents), sum(map(len, contents)))
 
 
 @pytest.mark.thorough
@@ -225,9 +225,9 @@ def test_a_stored_archive_is_unpacked_from_the_store(
     chunks = iter([tar_gz({"train.csv": b"1,2\n"})])
     file = store_file(project=people.vision, by=people.bob, name="data.tar.gz", chunks=chunks)
 
-    told = unpack_file(file=file, into=tmp_path / "data")
+    result = unpack_file(file=file, into=tmp_path / "data")
 
-    assert told == ExtractionResult(files=1, size_bytes=4)
+    assert result == ExtractionResult(files=1, size_bytes=4)
     assert tree_in(tmp_path / "data") == {"train.csv": b"1,2\n"}
 
 

@@ -404,9 +404,9 @@ def test_a_stream_that_runs_on_behind_its_declared_end_gives_no_more(tmp_path: P
     squeeze = zlib.compressobj(wbits=-15)
     stream = squeeze.compress(bytes(50 * MIB)) + squeeze.flush()
     crc = zlib.crc32(bytes(10))
-    facts = struct.pack("<HHHLLLHH", 8, 0, 33, crc, len(stream), 10, 1, 0)
-    local = b"PK\x03\x04" + struct.pack("<HH", 20, 0) + facts + b"a" + stream
-    central = b"PK\x01\x02" + struct.pack("<HHH", 20, 20, 0) + facts
+    fields = struct.pack("<HHHLLLHH", 8, 0, 33, crc, len(stream), 10, 1, 0)
+    local = b"PK\x03\x04" + struct.pack("<HH", 20, 0) + fields + b"a" + stream
+    central = b"PK\x01\x02" + struct.pack("<HHH", 20, 20, 0) + fields
     central += struct.pack("<HHHLL", 0, 0, 0, 0, 0) + b"a"
     tail = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1, 1, len(central), len(local), 0)
 
