@@ -38,6 +38,7 @@ ROWS = (
     Row("catboost", "CatBoost", ("catboost",), "accuracy", "churn-catboost"),
     Row("statsmodels", "statsmodels", ("statsmodels",), "r_squared", "progression-statsmodels"),
     Row("pytorch", "PyTorch, DDP", ("torch",), "ranks", "digits-pytorch", ranks=2),
+    Row("accelerate", "accelerate", ("accelerate", "torch"), "ranks", "digits-accelerate", ranks=2),
     Row("pyfunc", "MLflow pyfunc, code and artifacts", ("mlflow",), "products", "prices-pyfunc"),
     Row("papermill", "papermill", ("papermill",), "notebooks", artifact="report.ipynb"),
     Row("ipywidgets", "ipywidgets", ("ipywidgets",), "above", artifact="threshold.html"),
