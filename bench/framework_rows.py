@@ -45,6 +45,14 @@ ROWS = (
     Row("statsmodels", "statsmodels", ("statsmodels",), "r_squared", "progression-statsmodels"),
     Row("pytorch", "PyTorch, DDP", ("torch",), "ranks", "digits-pytorch", ranks=2),
     Row("lightning", "Lightning", ("lightning", "torch"), "ranks", "digits-lightning", ranks=2),
+    Row(
+        "transformers",
+        "Hugging Face Trainer",
+        ("transformers", "accelerate", "torch"),
+        "ranks",
+        "sentiment-transformers",
+        ranks=2,
+    ),
     Row("accelerate", "accelerate", ("accelerate", "torch"), "ranks", "digits-accelerate", ranks=2),
     Row(
         "jax",
