@@ -55,6 +55,14 @@ ROWS = (
     ),
     Row("accelerate", "accelerate", ("accelerate", "torch"), "ranks", "digits-accelerate", ranks=2),
     Row(
+        "tensorflow",
+        "TensorFlow, MultiWorkerMirroredStrategy",
+        ("tensorflow", "keras"),
+        "ranks",
+        "digits-tensorflow",
+        ranks=2,
+    ),
+    Row(
         "jax",
         "JAX and Flax, jax.distributed",
         ("jax", "flax", "optax"),
