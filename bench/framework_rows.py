@@ -63,6 +63,14 @@ ROWS = (
         ranks=2,
     ),
     Row(
+        "keras_jax",
+        "Keras on JAX",
+        ("keras", "jax"),
+        "val_accuracy",
+        "digits-keras-jax",
+        example=_DIGITS,
+    ),
+    Row(
         "jax",
         "JAX and Flax, jax.distributed",
         ("jax", "flax", "optax"),
