@@ -80,6 +80,9 @@ ROWS = (
         changed="the addresses for `jax.distributed.initialize`",
     ),
     Row("pyfunc", "MLflow pyfunc, code and artifacts", ("mlflow",), "products", "prices-pyfunc"),
+    Row(
+        "wandb", "W&B, offline", ("wandb",), "offline_accuracy", artifact="files/wandb/offline-run"
+    ),
     Row("papermill", "papermill", ("papermill",), "notebooks", artifact="report.ipynb"),
     Row("ipywidgets", "ipywidgets", ("ipywidgets",), "above", artifact="threshold.html"),
 )
