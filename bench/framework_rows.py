@@ -83,6 +83,7 @@ ROWS = (
     Row(
         "wandb", "W&B, offline", ("wandb",), "offline_accuracy", artifact="files/wandb/offline-run"
     ),
+    Row("tensorboard", "TensorBoard", ("tensorboard",), "events_loss", artifact="files/runs"),
     Row("papermill", "papermill", ("papermill",), "notebooks", artifact="report.ipynb"),
     Row("ipywidgets", "ipywidgets", ("ipywidgets",), "above", artifact="threshold.html"),
 )
