@@ -1,9 +1,13 @@
 """Rows of the framework matrix: the frameworks, in the order of `docs/frameworks.md`."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "frameworks"
+
+# MLflow 3.17 cannot save the input example of a model of Keras 3.
+_DIGITS = json.dumps({"inputs": [[0.5] * 64] * 2})
 
 
 @dataclass(frozen=True)
@@ -13,7 +17,8 @@ class Row:
     `packages` are those whose versions are shown. `ranks` is 2 if the quickstart distributes; it
     runs on 1 rank, too. `model` is the registered model that it logs, empty if it logs none.
     `metric` is one that its run must have. `changed` names what a user has to change for Slipway.
-    `artifact` is the beginning of the path of a file that the run must have.
+    `artifact` is the beginning of the path of a file that the run must have. `example` is the body
+    of a prediction, for a library that cannot record one.
     """
 
     name: str
@@ -24,6 +29,7 @@ class Row:
     ranks: int = 1
     artifact: str = ""
     changed: str = ""
+    example: str = ""
 
     @property
     def folder(self) -> Path:
@@ -38,7 +44,46 @@ ROWS = (
     Row("catboost", "CatBoost", ("catboost",), "accuracy", "churn-catboost"),
     Row("statsmodels", "statsmodels", ("statsmodels",), "r_squared", "progression-statsmodels"),
     Row("pytorch", "PyTorch, DDP", ("torch",), "ranks", "digits-pytorch", ranks=2),
+    Row("lightning", "Lightning", ("lightning", "torch"), "ranks", "digits-lightning", ranks=2),
+    Row(
+        "transformers",
+        "Hugging Face Trainer",
+        ("transformers", "accelerate", "torch"),
+        "ranks",
+        "sentiment-transformers",
+        ranks=2,
+    ),
+    Row("accelerate", "accelerate", ("accelerate", "torch"), "ranks", "digits-accelerate", ranks=2),
+    Row(
+        "tensorflow",
+        "TensorFlow, MultiWorkerMirroredStrategy",
+        ("tensorflow", "keras"),
+        "ranks",
+        "digits-tensorflow",
+        ranks=2,
+    ),
+    Row(
+        "keras_jax",
+        "Keras on JAX",
+        ("keras", "jax"),
+        "val_accuracy",
+        "digits-keras-jax",
+        example=_DIGITS,
+    ),
+    Row(
+        "jax",
+        "JAX and Flax, jax.distributed",
+        ("jax", "flax", "optax"),
+        "ranks",
+        "digits-jax",
+        ranks=2,
+        changed="the addresses for `jax.distributed.initialize`",
+    ),
     Row("pyfunc", "MLflow pyfunc, code and artifacts", ("mlflow",), "products", "prices-pyfunc"),
+    Row(
+        "wandb", "W&B, offline", ("wandb",), "offline_accuracy", artifact="files/wandb/offline-run"
+    ),
+    Row("tensorboard", "TensorBoard", ("tensorboard",), "events_loss", artifact="files/runs"),
     Row("papermill", "papermill", ("papermill",), "notebooks", artifact="report.ipynb"),
     Row("ipywidgets", "ipywidgets", ("ipywidgets",), "above", artifact="threshold.html"),
 )

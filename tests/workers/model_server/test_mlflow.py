@@ -1,6 +1,7 @@
 """MLflow models in a replica: what MLflow's own scoring server and client make of them."""
 
 import json
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -167,3 +168,35 @@ def test_the_client_of_mlflow_is_served(served: Plane, monkeypatch: pytest.Monke
     client.ping()
     predictions = client.invoke(TABLE).get_predictions()
     assert predictions.to_numpy().ravel().tolist() == pytest.approx(PRICES)
+
+
+def test_a_keras_model_is_loaded_with_the_backend_that_trained_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    # Keras reads the variable once, when it is imported.
+    (code / "backend_of_keras.py").write_text(
+        "import os\n"
+        "BACKEND = os.environ.get('KERAS_BACKEND')\n"
+        "class Answer:\n"
+        "    def predict(self, data, params=None):\n"
+        "        return [BACKEND] * len(data)\n"
+        "def _load_pyfunc(path):\n"
+        "    return Answer()\n"
+    )
+    model = mlflow.models.Model(signature=infer_signature(np.zeros((1, 2)), np.array(["jax"])))
+    model.add_flavor("keras", keras_version="3.15.1", keras_backend="jax")
+    mlflow.pyfunc.save_model(
+        tmp_path / "model",
+        loader_module="backend_of_keras",
+        code_paths=[str(code / "backend_of_keras.py")],
+        mlflow_model=model,
+        pip_requirements=[],
+    )
+    sys.modules.pop("backend_of_keras", None)
+    # The test ends with the environment it began with.
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    monkeypatch.delenv("KERAS_BACKEND")
+    loaded = mlflow_model.load(tmp_path / "model", None)
+    assert loaded.predict(np.zeros((2, 2)), {}) == ["jax", "jax"]

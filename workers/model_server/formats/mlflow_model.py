@@ -7,6 +7,7 @@ what was sent. Those for a model without one are read by MLflow's own scoring co
 import csv
 import io
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,7 @@ import numpy as np
 import pandas as pd
 from mlflow import pyfunc
 from mlflow.exceptions import MlflowException
+from mlflow.models import Model
 from mlflow.pyfunc.scoring_server import infer_and_parse_data, parse_csv_input
 from mlflow.types.schema import Array, ColSpec, DataType, ParamSpec, TensorSpec
 
@@ -344,9 +346,20 @@ def _unnamed(key: str, value: Any, reader: ColumnReader) -> dict[str, list[Any]]
 
 def load(path: Path, signature: Signature | None) -> MlflowModel:
     """Load the python_function flavour. Its own signature has priority, as in MLflow."""
+    _choose_keras_backend(path)
     model = pyfunc.load_model(str(path))
     own = _signature(model.metadata)
     return MlflowModel(model, own or signature or Signature(kind="columns"))
+
+
+def _choose_keras_backend(path: Path) -> None:
+    """Have Keras use the backend that the model was trained with, unless another is chosen.
+
+    MLflow records the backend, but does not read it: Keras would look for TensorFlow.
+    """
+    backend = Model.load(str(path)).flavors.get("keras", {}).get("keras_backend")
+    if backend:
+        os.environ.setdefault("KERAS_BACKEND", str(backend))
 
 
 def _signature(metadata: Any) -> Signature | None:
