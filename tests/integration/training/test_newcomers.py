@@ -202,7 +202,7 @@ def test_a_project_with_a_lock_of_uv(newcomer: Newcomer) -> None:
     assert "acme uses iniconfig 2.1.0" in output
 
 
-def test_a_conda_environment(newcomer: Newcomer) -> None:
+def test_a_folder_with_a_conda_environment(newcomer: Newcomer) -> None:
     """It is not built, which the preview says. The job runs in the installation's packages."""
     assert "mean 2.0" in newcomer.output_of(CONDA, "train", "train.py")
     quote = newcomer.run({}, "train", "train.py", "--quote")
@@ -210,7 +210,7 @@ def test_a_conda_environment(newcomer: Newcomer) -> None:
     assert "environment.yml is not used: conda environments are not built" in shown
 
 
-def test_a_dockerfile(newcomer: Newcomer) -> None:
+def test_a_folder_with_a_dockerfile(newcomer: Newcomer) -> None:
     command = ("train", "train.py", "--backend", "docker")
     if SOCKET:
         output = newcomer.output_of(DOCKERFILE, *command)
