@@ -16,10 +16,6 @@ REFUSED_VARIABLES = frozenset(
 VARIABLES_ALLOWED = {
     ("platform/portal/web/templatetags/slipway.py", "moment"),
     ("platform/slipway/resources/notebooks.py", "mine"),
-    # Tests that need Docker, still to be renamed.
-    ("tests/integration/docker/conftest.py", "found"),
-    ("tests/integration/docker/test_docker_backend.py", "found"),
-    ("tests/integration/docker/test_docker_job.py", "found"),
 }
 # Modules that end in -ing and are terms of the field.
 TERMS = frozenset(

@@ -9,13 +9,13 @@ import pytest
 @pytest.fixture(scope="session")
 def engine_socket() -> Path:
     """The socket of the test engine."""
-    found = os.environ.get("TEST_DOCKER_SOCKET")
-    if not found:
+    path = os.environ.get("TEST_DOCKER_SOCKET")
+    if not path:
         pytest.skip(
             os.environ.get("TEST_DOCKER_REASON")
             or "no Docker engine: run the tests through scripts/docker-test-engine.sh"
         )
-    return Path(found)
+    return Path(path)
 
 
 @pytest.fixture(scope="session")

@@ -51,8 +51,8 @@ class Engine:
 
     def container(self, handle: str) -> dict[str, Any]:
         """The description of a task's container."""
-        found: dict[str, Any] = json.loads(self.run("inspect", f"slipway-{BENCH}-{handle}"))[0]
-        return found
+        details: dict[str, Any] = json.loads(self.run("inspect", f"slipway-{BENCH}-{handle}"))[0]
+        return details
 
     def clear(self) -> None:
         """Remove what a test left."""
@@ -122,16 +122,16 @@ def test_a_container_may_do_as_little_as_possible(bench: Bench, engine: Engine) 
             " 'pid': os.getppid()}))\nprint('ready', flush=True)\nimport time; time.sleep(600)\n"
         )
         await bench.until_said(handle, "ready")
-        found = engine.container(handle)
-        host = found["HostConfig"]
+        details = engine.container(handle)
+        host = details["HostConfig"]
         assert host["ReadonlyRootfs"]
         assert host["CapDrop"] == ["ALL"]
         assert not host["Privileged"]
         assert host["Memory"] == host["MemorySwap"] == 2 * 1024**3
         assert host["NanoCpus"] == 2 * 10**9
         assert 0 < host["PidsLimit"] <= 4096
-        assert list(found["NetworkSettings"]["Networks"]) == [f"slipway-{BENCH}-task0"]
-        assert "SECRET" not in json.dumps(found)
+        assert list(details["NetworkSettings"]["Networks"]) == [f"slipway-{BENCH}-task0"]
+        assert "SECRET" not in json.dumps(details)
         output = (await bench.backend.logs(handle, 0, 0, 4096)).data
         answer: dict[str, Any] = json.loads(output.splitlines()[0])
         return answer

@@ -56,8 +56,8 @@ def jobs(
 
 def said_of(jobs: Jobs, job: str) -> str:
     """Everything a page would say of a job."""
-    found = jobs.look(job)["workload"]
-    return f"{found['explanation']}\n{jobs.log(job)}"
+    workload = jobs.look(job)["workload"]
+    return f"{workload['explanation']}\n{jobs.log(job)}"
 
 
 @pytest.mark.thorough
