@@ -204,10 +204,8 @@ def test_predictions_are_given_and_keys_hold_while_the_portal_is_gone(dataplane:
     eventually(lambda: dataplane.predict([[1, 2, 3, 4]]).status == 200, within_s=5)
     assert dataplane.predict([[1, 2, 3, 4]], key="wrong").status == 401
     assert dataplane.predict([[1, 2, 3, 4]], key="another").status == 200
-    began = time.monotonic()
     assert revoke(dataplane, "key-2").returncode == 0
-    eventually(lambda: dataplane.predict([[1, 2, 3, 4]], key="another").status == 401)
-    assert time.monotonic() - began < 5
+    eventually(lambda: dataplane.predict([[1, 2, 3, 4]], key="another").status == 401, within_s=5)
     assert dataplane.predict([[1, 2, 3, 4]]).status == 200
     dataplane.gateway.kill()
     dataplane.start_gateway()
