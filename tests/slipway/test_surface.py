@@ -26,7 +26,12 @@ def test_the_public_names_are_these() -> None:
         "dataset",
         "errors",
         "job",
+        "pipeline",
+        "pipelines",
         "register",
+        "step",
+        "step_input",
+        "step_output",
         "track",
         "train",
     ]
