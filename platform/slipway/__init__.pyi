@@ -4,6 +4,7 @@ from slipway.datasets import dataset
 from slipway.endpoint import Endpoint
 from slipway.errors import SlipwayError
 from slipway.pages import Pages
+from slipway.pipeline_runs import run_pipeline
 from slipway.pipelines import pipeline, step
 from slipway.registration import Model, register
 from slipway.retries import Retries
@@ -25,6 +26,7 @@ __all__ = [
     "pipeline",
     "pipelines",
     "register",
+    "run_pipeline",
     "step",
     "step_input",
     "step_output",

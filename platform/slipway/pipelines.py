@@ -39,22 +39,22 @@ class _Unknown:
 
     __hash__ = object.__hash__
 
-    def __eq__(self, other: object) -> "Condition":  # type: ignore[override]
+    def __eq__(self, other: object) -> "Comparison":  # type: ignore[override]
         return self._compared("==", other)
 
-    def __ne__(self, other: object) -> "Condition":  # type: ignore[override]
+    def __ne__(self, other: object) -> "Comparison":  # type: ignore[override]
         return self._compared("!=", other)
 
-    def __lt__(self, other: object) -> "Condition":
+    def __lt__(self, other: object) -> "Comparison":
         return self._compared("<", other)
 
-    def __le__(self, other: object) -> "Condition":
+    def __le__(self, other: object) -> "Comparison":
         return self._compared("<=", other)
 
-    def __gt__(self, other: object) -> "Condition":
+    def __gt__(self, other: object) -> "Comparison":
         return self._compared(">", other)
 
-    def __ge__(self, other: object) -> "Condition":
+    def __ge__(self, other: object) -> "Comparison":
         return self._compared(">=", other)
 
     def __bool__(self) -> bool:
@@ -63,9 +63,9 @@ class _Unknown:
     def __iter__(self) -> Any:
         raise _unknown(f"{self} has no items before the run")
 
-    def _compared(self, operator: str, other: object) -> "Condition":
+    def _compared(self, operator: str, other: object) -> "Comparison":
         right = str(other) if isinstance(other, _Unknown) else _json_text(other)
-        return Condition(f"{self} {operator} {right}")
+        return Comparison(f"{self} {operator} {right}")
 
 
 class Value(_Unknown):
@@ -80,7 +80,7 @@ class Value(_Unknown):
     __repr__ = __str__
 
 
-class Condition:
+class Comparison:
     """A comparison of values, for `when`."""
 
     def __init__(self, text: str) -> None:
@@ -365,7 +365,7 @@ def _flow(options: Mapping[str, Any]) -> dict[str, Any]:
             item.step_name() if isinstance(item, Handle) else item for item in handles
         ]
     when = fields.get("when")
-    if isinstance(when, Condition):
+    if isinstance(when, Comparison):
         fields["when"] = when.text
     elif isinstance(when, _Unknown):
         fields["when"] = str(_plain(when))
@@ -378,7 +378,7 @@ def _plain(value: Any) -> Any:
     """Return a value of a call as JSON, with references in place of values of the run."""
     if isinstance(value, _Unknown | Path):
         return str(value)
-    if isinstance(value, Condition):
+    if isinstance(value, Comparison):
         raise _unknown(f"{value.text} is not known before the run")
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}

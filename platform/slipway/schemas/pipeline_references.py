@@ -19,7 +19,7 @@ from typing import Any
 
 STEP_NAME = r"[A-Za-z][A-Za-z0-9_-]{0,47}"
 VALUE_NAME = r"[A-Za-z_][A-Za-z0-9_-]{0,63}"
-# What a later step may refer to besides outputs, also of a step that failed.
+# Fields of a step that others may refer to besides its outputs, also if it has failed.
 STEP_FIELDS = ("state", "job", "run")
 _MARK = re.compile(r"\$\{([^{}]*)\}")
 _PARAMETER = re.compile(rf"parameters\.({VALUE_NAME})")
