@@ -110,14 +110,22 @@ def _run(client: sdk.Client, folder: Path, **options: Any) -> PipelineRunOut:
     started = run_pipeline(
         folder / "flow.py", folder=folder, project="vision", client=client, **options
     )
-    return client.pipelines.wait(started.id, project="vision", timeout_s=240)
+    ended = client.pipelines.wait(started.id, project="vision", timeout_s=400)
+    assert ended.state == "succeeded", [
+        (
+            step.step,
+            step.explanation,
+            step.job and b"".join(client.jobs.logs(step.job, project="vision")),
+        )
+        for step in ended.steps
+    ]
+    return ended
 
 
 def test_the_second_run_of_a_pipeline_is_reused(slipway: RunningPortal, tmp_path: Path) -> None:
     folder = _code(tmp_path, FLOW)
     with sdk.Client(slipway.url, slipway.tokens["root"]) as client:
         first = _run(client, folder)
-        assert first.state == "succeeded", first
         result = first.steps[-1].outputs["result"]
         assert result["neighbours"] == 1
         assert result["accuracy"] > 0.8

@@ -163,7 +163,7 @@ def decide_pipeline_step(
 @router.put(
     "/projects/{project}/pipelines/jobs/{job}/outputs", auth=gate(OwnStep()), response={204: None}
 )
-def report_step_outputs(
+def record_step_outputs(
     request: HttpRequest, project: str, job: str, payload: StepOutputs
 ) -> Status[None]:
     """Store outputs of a step. Only its job may report them."""
