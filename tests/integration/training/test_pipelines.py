@@ -86,16 +86,15 @@ def chain(value: int = 0):
 @pytest.fixture
 def slipway(tmp_path: Path) -> Iterator[RunningPortal]:
     """A Slipway with a node and a cheap tier."""
-    with running_slipway(tmp_path / "slipway") as portal:
+    with running_slipway(tmp_path) as portal:
         with portal.client("root") as root:
             root.post("/projects", json={"name": "Vision"})
             root.post("/tiers", json=TINY).raise_for_status()
         yield portal
 
 
-def _code(tmp_path: Path, text: str) -> Path:
-    folder = tmp_path / "code"
-    folder.mkdir()
+def _code(factory: pytest.TempPathFactory, text: str) -> Path:
+    folder = factory.mktemp("code")
     (folder / "flow.py").write_text(text)
     return folder
 
@@ -122,8 +121,10 @@ def _run(client: sdk.Client, folder: Path, **options: Any) -> PipelineRunOut:
     return ended
 
 
-def test_the_second_run_of_a_pipeline_is_reused(slipway: RunningPortal, tmp_path: Path) -> None:
-    folder = _code(tmp_path, FLOW)
+def test_the_second_run_of_a_pipeline_is_reused(
+    slipway: RunningPortal, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = _code(tmp_path_factory, FLOW)
     with sdk.Client(slipway.url, slipway.tokens["root"]) as client:
         first = _run(client, folder)
         result = first.steps[-1].outputs["result"]
@@ -142,9 +143,9 @@ def test_the_second_run_of_a_pipeline_is_reused(slipway: RunningPortal, tmp_path
 
 @pytest.mark.thorough
 def test_no_step_is_lost_or_run_twice_while_the_worker_is_killed(
-    slipway: RunningPortal, tmp_path: Path
+    slipway: RunningPortal, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    folder = _code(tmp_path, CHAIN)
+    folder = _code(tmp_path_factory, CHAIN)
     with (
         sdk.Client(slipway.url, slipway.tokens["root"]) as client,
         slipway.client("root") as root,
