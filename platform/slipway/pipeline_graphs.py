@@ -57,7 +57,7 @@ def _kind(step: StepIn) -> str:
     if step.kind == "job":
         return str(step.script)
     if step.kind == "approval":
-        return f"approval by a {step.approvers}"
+        return f"approval by the role {step.approvers}"
     return f"{step.kind} {step.model}"
 
 

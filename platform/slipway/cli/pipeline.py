@@ -46,7 +46,7 @@ RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run."
 StepArgument = Annotated[str, typer.Argument(metavar="STEP", help="Name of the step.")]
 ParameterOption = Annotated[
     list[str] | None,
-    typer.Option("--param", "-p", metavar="NAME=VALUE", help="Value of a parameter. Repeatable."),
+    typer.Option("--param", metavar="NAME=VALUE", help="Value of a parameter. Repeatable."),
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Reuse nothing of earlier runs.")]
 NoteOption = Annotated[str, typer.Option("--note", help="Reason, for others to read.")]

@@ -1,8 +1,9 @@
 """Pipelines of Python functions on a real node, with a control worker that is killed."""
 
 import os
+import secrets
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +27,12 @@ from typing import NamedTuple
 
 import slipway
 
-TIER = "cpu-tiny"
-
-
 class Trained(NamedTuple):
     model: Path
     accuracy: float
 
 
-@slipway.step(tier=TIER)
+@slipway.step
 def prepare(rows: int) -> Path:
     from sklearn.datasets import load_digits
 
@@ -44,7 +42,7 @@ def prepare(rows: int) -> Path:
     return path
 
 
-@slipway.step(tier=TIER, retries=1)
+@slipway.step(retries=1)
 def train(data: Path, neighbours: int) -> Trained:
     from sklearn.neighbors import KNeighborsClassifier
 
@@ -55,7 +53,7 @@ def train(data: Path, neighbours: int) -> Trained:
     return Trained(Path("model.txt"), float(model.score(rows[half:], labels[half:])))
 
 
-@slipway.step(tier=TIER)
+@slipway.step
 def best(models: list, accuracies: list[float]) -> dict:
     accuracy = max(accuracies)
     model = models[accuracies.index(accuracy)]
@@ -93,28 +91,22 @@ def slipway(tmp_path: Path) -> Iterator[RunningPortal]:
         yield portal
 
 
-def _code(factory: pytest.TempPathFactory, text: str) -> Path:
-    folder = factory.mktemp("code")
-    (folder / "flow.py").write_text(text)
-    return folder
-
-
 def _control_of(slipway: RunningPortal) -> int:
     """Return the process id of the control worker, 0 while there is none."""
     children = children_of(slipway.program.pid)
     return next((pid for pid in children if "workers.control" in command_of(pid)), 0)
 
 
-def _run(client: sdk.Client, folder: Path, **options: Any) -> PipelineRunOut:
+def _run(client: sdk.Client, folder: Path, project: str, **options: Any) -> PipelineRunOut:
     started = run_pipeline(
-        folder / "flow.py", folder=folder, project="vision", client=client, **options
+        folder / "flow.py", folder=folder, project=project, client=client, **options
     )
-    ended = client.pipelines.wait(started.id, project="vision", timeout_s=400)
+    ended = client.pipelines.wait(started.id, project=project, timeout_s=400)
     assert ended.state == "succeeded", [
         (
             step.step,
             step.explanation,
-            step.job and b"".join(client.jobs.logs(step.job, project="vision")),
+            step.job and b"".join(client.jobs.logs(step.job, project=project)),
         )
         for step in ended.steps
     ]
@@ -122,30 +114,33 @@ def _run(client: sdk.Client, folder: Path, **options: Any) -> PipelineRunOut:
 
 
 def test_the_second_run_of_a_pipeline_is_reused(
-    slipway: RunningPortal, tmp_path_factory: pytest.TempPathFactory
+    whole_slipway: Callable[[], RunningPortal], tmp_path: Path
 ) -> None:
-    folder = _code(tmp_path_factory, FLOW)
+    slipway, project = whole_slipway(), f"flows-{secrets.token_hex(3)}"
+    (tmp_path / "flow.py").write_text(FLOW)
     with sdk.Client(slipway.url, slipway.tokens["root"]) as client:
-        first = _run(client, folder)
+        client.projects.create(project, slug=project)
+        first = _run(client, tmp_path, project)
         result = first.steps[-1].outputs["result"]
         assert result["neighbours"] == 1
         assert result["accuracy"] > 0.8
-        second = _run(client, folder)
+        assert first.cost_nano_usd > 0
+        second = _run(client, tmp_path, project)
         assert {step.state for step in second.steps} == {"reused"}, second
         assert second.steps[-1].outputs["result"] == result
         assert second.cost_nano_usd == 0
-        third = _run(client, folder, parameters={"neighbours": [1, 5]})
+        third = _run(client, tmp_path, project, parameters={"neighbours": [1, 5]})
         states = {(step.step, step.item): str(step.state) for step in third.steps}
         assert (states["prepare", None], states["train", 0]) == ("reused", "reused")
         assert (states["train", 1], states["best", None]) == ("succeeded", "succeeded")
-    assert first.cost_nano_usd > 0
 
 
 @pytest.mark.thorough
 def test_no_step_is_lost_or_run_twice_while_the_worker_is_killed(
     slipway: RunningPortal, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    folder = _code(tmp_path_factory, CHAIN)
+    folder = tmp_path_factory.mktemp("code")
+    (folder / "flow.py").write_text(CHAIN)
     with (
         sdk.Client(slipway.url, slipway.tokens["root"]) as client,
         slipway.client("root") as root,

@@ -95,7 +95,7 @@ class _Planner:
         if step.when is not None and not parse_condition(step.when, "when").holds(lookup):
             return "skip", f"Its condition does not hold: {step.when}", {}
         if step.kind == "approval":
-            return "wait", f"Waits for a {step.approvers}.", {}
+            return "wait", f"Waits for a person with the role {step.approvers}.", {}
         if step.foreach is not None:
             return self._fan_out(step, row)
         earlier = self._earlier(step, None)

@@ -204,9 +204,9 @@ def _require_approver(run: PipelineRun, row: StepRun, by: Actor) -> None:
     role = role_in(by.user, run.project)
     if by.workload_id or role is None or not role.at_least(needed):
         raise Forbidden(
-            f"Only a {needed.value} of the project may decide about step {row.step}.",
+            f"The decision about step {row.step} needs the role {needed.value}.",
             code="role_too_low",
-            next_step=f"Ask a {needed.value} of the project.",
+            next_step="Ask somebody with this role in the project.",
         )
 
 

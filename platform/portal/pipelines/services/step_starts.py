@@ -214,7 +214,9 @@ def _promote(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> bo
 
 
 def _ask(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> bool:
-    message = as_text(substitute(step.message, lookup)) or f"Waits for a {step.approvers}."
+    message = as_text(substitute(step.message, lookup)) or (
+        f"Waits for a person with the role {step.approvers}."
+    )
     with transaction.atomic():
         changes: dict[str, Any] = {"explanation": message, "started_at": clock.now()}
         return (hold_run(run) and move_step(row, StepState.APPROVAL, **changes)) or _undo()
