@@ -7,7 +7,7 @@ from portal.accounts.models import User
 from portal.experiments.models import Run
 from tests.checkpoints import make_packed
 from tests.matrix.kept_notebooks import content_of
-from tests.matrix.pipelines import pipeline_body
+from tests.matrix.pipelines import PIPELINES
 from tests.matrix.reported import VERSION
 from tests.matrix.searched import METRIC, PARAMETERS
 from tests.matrix.work import FACTS, STEP, beat, code
@@ -33,10 +33,6 @@ def _job(world: World, _user: User | None) -> Body:
 
 def _sweep(world: World, user: User | None) -> Body:
     return {"job": _job(world, user), "parameters": PARAMETERS, "metric": METRIC}
-
-
-def _pipeline(world: World, _user: User | None) -> Body:
-    return pipeline_body(world.own["snapshot"])
 
 
 def _schedule(world: World, _user: User | None) -> Body:
@@ -154,7 +150,6 @@ _REPORT = {"title": "New report", "blocks": [{"kind": "text", "text": "Words."}]
 _REPORT_BY_FORM = {"title": "New report", "blocks": '[{"kind": "text", "text": "Words."}]'}
 _NOTEBOOK = "/api/v1/projects/{project}/notebook-files/{notebook}"
 _WORKSPACE = "/api/v1/projects/{project}/workspace-files"
-_PIPELINES = "/api/v1/projects/{project}/pipelines"
 _NOTEBOOK_RUN = "/api/v1/projects/{project}/notebook-runs/{job}"
 _NOTEBOOK_PAGE = "/p/{project}/notebooks/files/{notebook}"
 _INVITE_BY_FORM = {"email": "new@example.org", "role": "viewer", "expires_in_days": "7"}
@@ -220,10 +215,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/projects/{project}/jobs/quote"): _job,
     ("POST", "/api/v1/projects/{project}/jobs/{job}/clone"): {"name": "again"},
     ("POST", "/api/v1/projects/{project}/sweeps"): _sweep,
-    ("POST", f"{_PIPELINES}/runs"): _pipeline,
-    ("POST", f"{_PIPELINES}/plan"): _pipeline,
-    ("POST", f"{_PIPELINES}/runs/{{pipeline_run}}/steps/{{step}}/decision"): {"verdict": "approve"},
-    ("PUT", f"{_PIPELINES}/jobs/{{job}}/outputs"): {"outputs": {"accuracy": 0.5}},
+    **PIPELINES,
     ("POST", "/api/v1/projects/{project}/schedules"): _schedule,
     ("POST", "/api/v1/projects/{project}/schedules/preview"): {"cron": "0 2 * * *", "zone": "UTC"},
     ("PATCH", "/api/v1/projects/{project}/schedules/{schedule}"): {"cron": "0 4 * * *"},

@@ -11,6 +11,8 @@ STEPS = [
     {"name": "train", "script": "train.py", "tier": "cpu-small", "after": ["ok"]},
 ]
 
+_PATH = "/api/v1/projects/{project}/pipelines"
+
 
 def pipeline_body(snapshot: str, name: str = "flow") -> dict[str, Any]:
     """Return a run that waits for approval at first."""
@@ -24,3 +26,15 @@ def make_pipeline_run(job_id: str) -> str:
     body = pipeline_body(job.snapshot.digest, f"flow-of-{by.name.lower()}")
     requested = PipelineRunIn.model_validate(body)
     return start_run(project=job.workload.project, by=by, requested=requested).pk
+
+
+def _body(world: Any, _user: object) -> dict[str, Any]:
+    return pipeline_body(world.own["snapshot"])
+
+
+PIPELINES: dict[tuple[str, str], Any] = {
+    ("POST", f"{_PATH}/runs"): _body,
+    ("POST", f"{_PATH}/plan"): _body,
+    ("POST", f"{_PATH}/runs/{{pipeline_run}}/steps/{{step}}/decision"): {"verdict": "approve"},
+    ("PUT", f"{_PATH}/jobs/{{job}}/outputs"): {"outputs": {"accuracy": 0.5}},
+}

@@ -47,8 +47,8 @@ class OwnStep:
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
         """Raise Unauthenticated, NotFound or Forbidden. Set the workload on the request."""
         ProjectRole(Role.CONTRIBUTOR, Scope.FILES_WRITE).check(request, path)
-        jobs = Workload.objects.filter(project=gated_project(request), kind="job")
-        workload = jobs.filter(pk=path["job"]).first()
+        workloads = Workload.objects.filter(project=gated_project(request))
+        workload = workloads.filter(pk=path["job"]).first()
         if workload is None:
             raise NotFound
         token = require_principal(request).token

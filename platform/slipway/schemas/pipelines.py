@@ -169,6 +169,11 @@ class StepIn(RequestSchema):
     keep: list[Pattern] = Field(default=DEFAULT_KEEP, max_length=MOST_PATTERNS)
     keep_limit_bytes: Whole = Field(default=DEFAULT_LIMIT_BYTES, ge=0, le=MAX_LIMIT_BYTES)
 
+    @property
+    def is_job(self) -> bool:
+        """Return True if it runs code, as a job."""
+        return self.kind == "job"
+
 
 class PipelineIn(RequestSchema):
     """A pipeline: parameters, and steps in any order."""

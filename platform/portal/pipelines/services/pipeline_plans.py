@@ -66,7 +66,7 @@ class _Planner:
             self._unknown.add(step.name)
         elif action == "skip":
             row.state = StepState.SKIPPED
-        is_job = step.kind == "job" and action in ("run", "depends")
+        is_job = step.is_job and action in ("run", "depends")
         return PlannedStep(
             step=step.name,
             kind=step.kind,
@@ -121,7 +121,7 @@ class _Planner:
 
     def _earlier(self, step: StepIn, item: Any) -> StepRun | None:
         lookup = lookup_in(self._run, self._rows, item)
-        if step.kind == "job":
+        if step.is_job:
             digest = digest_of(step, resolved_job(self._settled.jobs[step.name], step, lookup))
         else:
             fields = {
@@ -129,7 +129,7 @@ class _Planner:
                 for name in ("model", "source")
             }
             digest = digest_of(step, fields)
-        is_cached = step.cache and step.kind in ("job", "register") and not self._run.force
+        is_cached = step.cache and (step.is_job or step.kind == "register") and not self._run.force
         return reusable(self._run, step, digest) if is_cached else None
 
     def _quote(self, step: StepIn) -> Quote:

@@ -74,7 +74,7 @@ def settled_run(*, project: Project, by: User, requested: PipelineRunIn) -> Sett
     jobs = {
         step.name: _settled_step(project, by, requested, step)
         for step in requested.pipeline.steps
-        if step.kind == "job"
+        if step.is_job
     }
     return SettledRun(parameters, snapshot, jobs)
 
