@@ -1,11 +1,14 @@
-from slipway import errors, job, track
+from slipway import errors, job, pipelines, track
 from slipway.client import Client
 from slipway.datasets import dataset
 from slipway.endpoint import Endpoint
 from slipway.errors import SlipwayError
 from slipway.pages import Pages
+from slipway.pipeline_runs import run_pipeline
+from slipway.pipelines import pipeline, step
 from slipway.registration import Model, register
 from slipway.retries import Retries
+from slipway.step_io import step_input, step_output
 from slipway.training import train
 from slipway.version import __version__
 
@@ -20,7 +23,13 @@ __all__ = [
     "dataset",
     "errors",
     "job",
+    "pipeline",
+    "pipelines",
     "register",
+    "run_pipeline",
+    "step",
+    "step_input",
+    "step_output",
     "track",
     "train",
 ]

@@ -64,7 +64,7 @@ def train(
     with contextlib.ExitStack() as stack:
         if client is None:
             client = stack.enter_context(Client())
-        place = _project(client, project)
+        place = default_or_given_project(client, project)
         snapshot = stack.enter_context(
             take_snapshot(folder, script=script, include=include, limit_bytes=limit_bytes)
         )
@@ -133,7 +133,8 @@ def requirements_text(path: str | Path) -> str:
         ) from None
 
 
-def _project(client: Client, given: str | None) -> str:
+def default_or_given_project(client: Client, given: str | None) -> str:
+    """Return the project that is named, or the one in use. Raises InvalidInput for neither."""
     slug = given or default_project(client.url)
     if slug is None:
         raise InvalidInput(

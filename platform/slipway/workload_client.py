@@ -59,7 +59,7 @@ class ApiAddress:
             return ApiResponse(error=str(error) or type(error).__name__, may_pass=True)
 
     def send(
-        self, method: str, where: str, body: bytes, *, kind: str, tried_for_s: float
+        self, method: str, where: str, body: bytes | None, *, kind: str, tried_for_s: float
     ) -> ApiResponse:
         """Send something, trying again for so long while that may help."""
         until, pause = time.monotonic() + tried_for_s, 0.5

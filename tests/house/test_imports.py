@@ -48,6 +48,8 @@ LOADERS_ALLOWED = {
     "platform/slipway/notebook_job.py": "a job's own environment may lack papermill, told in words",
     "platform/slipway/cli/notebook_files.py": "papermill and nbdime are for whoever installed them",
     "platform/slipway/cli/lazy.py": "a command starts without the nouns that were not typed",
+    "platform/slipway/pipeline_files.py": "a pipeline in Python is a file of the caller",
+    "platform/slipway/step_job.py": "a step is a function of the code of its job",
     "workers/control/__main__.py": "the settings are checked before anything reads them",
     "workers/model_server/formats/__init__.py": "a replica loads what its model's format needs",
     "workers/launcher/warm.py": "a warm process loads what the task's environment happens to have",

@@ -7,6 +7,7 @@ from portal.accounts.models import User
 from portal.experiments.models import Run
 from tests.checkpoints import make_packed
 from tests.matrix.kept_notebooks import content_of
+from tests.matrix.pipelines import PIPELINES
 from tests.matrix.reported import VERSION
 from tests.matrix.searched import METRIC, PARAMETERS
 from tests.matrix.work import FACTS, STEP, beat, code
@@ -214,6 +215,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/projects/{project}/jobs/quote"): _job,
     ("POST", "/api/v1/projects/{project}/jobs/{job}/clone"): {"name": "again"},
     ("POST", "/api/v1/projects/{project}/sweeps"): _sweep,
+    **PIPELINES,
     ("POST", "/api/v1/projects/{project}/schedules"): _schedule,
     ("POST", "/api/v1/projects/{project}/schedules/preview"): {"cron": "0 2 * * *", "zone": "UTC"},
     ("PATCH", "/api/v1/projects/{project}/schedules/{schedule}"): {"cron": "0 4 * * *"},

@@ -10,7 +10,7 @@ from portal.endpoints.models import Endpoint, Replica, Rollout
 from portal.experiments.services.deletion import delete_experiment, delete_runs
 from portal.notebooks.models import NotebookFile
 from portal.notebooks.services.files_deletion import delete_notebook
-from portal.pipelines.models import ProjectSchedule
+from portal.pipelines.models import PipelineRun, ProjectSchedule, StepRun
 from portal.registry.models import PromotionRequest, VersionRecord
 from portal.sweeps.models import Sweep
 from portal.workloads.models import Workload
@@ -18,7 +18,7 @@ from slipway.schemas.datasets import VersionState
 from tests.matrix.desks import open_desk, start_desk
 from tests.matrix.world import World
 
-_BY_NAME = ("/reports/", "/sweeps/", "/schedules/", "environments/{environment}")
+_BY_NAME = ("/reports/", "/sweeps/", "/schedules/", "/pipelines/", "environments/{environment}")
 _DRAFTS = ("/versions/{version}/files", "/append", "/commit")
 
 
@@ -54,10 +54,16 @@ def make_ready(world: World, template: str) -> None:
 
 
 def _ready_by_name(world: World, template: str) -> None:
-    """Pause a sweep or a schedule, archive an environment."""
+    """Pause a sweep or a schedule, let a pipeline fail or ask, archive an environment."""
     if template.endswith("/schedules/{schedule}/resume"):
         schedule = ProjectSchedule.objects.filter(name=world.own["schedule"])
         schedule.update(state="paused", next_at=None)
+    if template.endswith("/decision"):
+        StepRun.objects.filter(run=world.own["pipeline run"], step="ok").update(state="approval")
+    if template.endswith("/runs/{pipeline_run}/resume"):
+        runs = PipelineRun.objects.filter(pk=world.own["pipeline run"])
+        runs.update(state="failed", ended_at=clock.now())
+        StepRun.objects.filter(run__in=runs).update(state="failed")
     if template.endswith("/sweeps/{sweep}/resume"):
         Sweep.objects.filter(pk=world.own["sweep"]).update(state="paused")
     if template.endswith("/build"):

@@ -23,6 +23,7 @@ from tests.matrix.data import make_versions
 from tests.matrix.desks import make_server
 from tests.matrix.environments import make_environment
 from tests.matrix.kept_notebooks import make_file_request, make_notebook, make_notebook_run
+from tests.matrix.pipelines import make_pipeline_run
 from tests.matrix.registered import make_model
 from tests.matrix.reported import make_report
 from tests.matrix.scheduled import make_schedule
@@ -91,6 +92,8 @@ PARAMETERS = {
     "/notebooks/runs/{job}": Parameter("job", f"wl_{MISSING_ULID}"),
     "/jobs/{job}": Parameter("job", f"job_{MISSING_ULID}"),
     "/sweeps/{sweep}": Parameter("sweep", f"swp_{MISSING_ULID}"),
+    "/runs/{pipeline_run}": Parameter("pipeline run", f"ppr_{MISSING_ULID}"),
+    "/runs/{pipeline_run}/steps/{step}": Parameter("pipeline step", "no-such-step"),
     "/schedules/{schedule}": Parameter("schedule", "no-such-schedule"),
     "/workloads/{workload}": Parameter("workload", f"wl_{MISSING_ULID}"),
     "/snapshots/{digest}": Parameter("snapshot", "0" * 64),
@@ -219,6 +222,7 @@ def _let_work(world: World) -> None:
         make_notebook_run(objects["workload"])
         objects["sweep"] = make_sweep(objects["workload"])
         objects["schedule"] = make_schedule(objects["workload"])
+        objects["pipeline run"] = make_pipeline_run(objects["workload"])
         objects["file request"] = make_file_request(objects["workload"])
     world.own.update(own.objects, tier="cpu-small", resource="cpu")
     for side, project, pool in (
@@ -227,6 +231,7 @@ def _let_work(world: World) -> None:
     ):
         create_pool(name=pool, engine="slurm", settings={"as_person": True}, projects=[project])
         side["pool"] = pool
+    world.own["pipeline step"], world.foreign["pipeline step"] = "ok", "nor-such-step"
     world.own["docs page"], world.foreign["docs page"] = "training", "nor-such-a-page"
     world.own["kind of notes"], world.foreign["kind of notes"] = "endpoint", "nor-such-kind"
     # Tiers belong to the installation, so there is no foreign one; a foreign attempt or rank is

@@ -18,6 +18,7 @@ _COMPONENTS = {
     "endpoint": "Endpoint controller",
     "workload": "Scheduler",
     "schedule": "Schedules",
+    "pipeline": "Pipelines",
     "node": "Scheduler",
     "notebook": "Notebook service",
     "budget": "Budgets",

@@ -35,6 +35,7 @@ from portal.api.v1 import (
     nodes,
     notes,
     notifications,
+    pipelines,
     pools,
     predictions,
     projects,
@@ -94,7 +95,8 @@ problems.register(api)
 for module in (
     *(account, notifications, projects, teams, members, secrets, files, audit, users),
     *(experiments, runs, saved_views),
-    *(jobs, job_events, sweeps, schedules, workloads, environments, named_environments),
+    *(jobs, job_events, sweeps, pipelines, schedules, workloads),
+    *(environments, named_environments),
     *(tiers, pools, quotas, nodes, spend, budgets),
     *(models, promotions, reports, notes),
     *(datasets, dataset_files),

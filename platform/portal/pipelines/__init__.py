@@ -1,1 +1,1 @@
-"""Schedules: jobs and sweeps that start at the times of a cron expression."""
+"""Schedules of jobs and sweeps, and pipelines of steps that are jobs."""

@@ -1,12 +1,17 @@
-"""The policy of schedules: the project's policy, and the schedule the path names."""
+"""Policies of schedules and pipelines: the project's policy, and the object the path names."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest
 
-from portal.accounts.gates import ProjectObject
+from portal.accounts.gates import ProjectObject, ProjectRole, gated_project
 from portal.accounts.models import Project
-from portal.pipelines.models import ProjectSchedule
+from portal.accounts.principal import require_principal
+from portal.core.errors import Forbidden, NotFound
+from portal.pipelines.models import PipelineRun, ProjectSchedule
+from portal.workloads.models import Workload
+from slipway.schemas.accounts import Role, Scope
 
 
 class ScheduleRole(ProjectObject[ProjectSchedule]):
@@ -20,3 +25,46 @@ class ScheduleRole(ProjectObject[ProjectSchedule]):
 def gated_schedule(request: HttpRequest) -> ProjectSchedule:
     """Return the schedule the gate let this request reach."""
     return ScheduleRole.stored(request)
+
+
+class PipelineRunRole(ProjectObject[PipelineRun]):
+    """Members of the project with at least `role`, for a run of a pipeline of that project."""
+
+    def find(self, project: Project, path: dict[str, Any]) -> PipelineRun | None:
+        """Return the run by its id."""
+        return PipelineRun.objects.of_project(project).filter(pk=path["pipeline_run"]).first()
+
+
+def gated_pipeline_run(request: HttpRequest) -> PipelineRun:
+    """Return the run the gate let this request reach."""
+    return PipelineRunRole.stored(request)
+
+
+@dataclass(frozen=True)
+class OwnStep:
+    """A job itself, by the token it runs with: nobody else may report outputs of its step."""
+
+    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
+        """Raise Unauthenticated, NotFound or Forbidden. Set the workload on the request."""
+        ProjectRole(Role.CONTRIBUTOR, Scope.FILES_WRITE).check(request, path)
+        workloads = Workload.objects.filter(project=gated_project(request))
+        workload = workloads.filter(pk=path["job"]).first()
+        if workload is None:
+            raise NotFound
+        token = require_principal(request).token
+        if token is None or token.pk != workload.pk:
+            raise Forbidden(
+                "Only the job itself can report outputs of its step.",
+                code="not_the_job",
+                next_step="Run it as a step of a pipeline; the job reports by itself.",
+            )
+        request.gated_own_step = workload  # type: ignore[attr-defined]
+
+    def describe(self) -> str:
+        return "the job itself"
+
+
+def gated_own_step(request: HttpRequest) -> Workload:
+    """Return the workload that speaks for itself."""
+    workload: Workload = request.gated_own_step  # type: ignore[attr-defined]
+    return workload

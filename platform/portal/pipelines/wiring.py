@@ -1,10 +1,10 @@
-"""Notifies owners of schedules, and starts the next run as soon as the one before has ended."""
+"""Notifies owners of schedules, and advances schedules and pipelines as soon as a job ends."""
 
 from portal.accounts.notifications import register_notifications
 from portal.core.enqueue import enqueue_now
-from portal.pipelines.models import ScheduledRun
+from portal.pipelines.models import ScheduledRun, StepRun
 from portal.pipelines.notifications import schedule_notifications
-from portal.pipelines.tasks import advance
+from portal.pipelines.tasks import advance, advance_run
 from portal.training.wiring import JOB
 from portal.workloads.lifecycle import ENDS
 from portal.workloads.signals import WorkloadChanged, workload_changed
@@ -21,6 +21,9 @@ def _on_job_ended(news: WorkloadChanged) -> None:
     ).first()
     if waiting is not None:
         enqueue_now(advance, waiting.schedule_id)
+    step = StepRun.objects.filter(job=news.workload_id).only("run_id").first()
+    if step is not None:
+        enqueue_now(advance_run, step.run_id)
 
 
 workload_changed.connect(_on_job_ended)

@@ -35,6 +35,7 @@ Each event has an `id`. A client that reconnects with it in Last-Event-ID contin
 event, without gaps. A comment is sent after 15 s of silence.
 """
 
+import re
 from base64 import b64decode, b64encode
 from datetime import datetime
 from typing import Annotated, Self
@@ -68,6 +69,13 @@ from slipway.schemas.spend import BudgetRemainder, ExpectedCost
 from slipway.schemas.workloads import WorkloadOut
 
 MAX_DIFF_CHARACTERS = 1_000_000
+_FUNCTION = re.compile(r"(?P<file>.+\.py)::[A-Za-z_][A-Za-z0-9_]*")
+
+
+def script_file(script: str) -> str:
+    """Return the file of a script, which may be a function: `steps.py::train`."""
+    match = _FUNCTION.fullmatch(script)
+    return script if match is None else match["file"]
 
 
 def _storable(text: str) -> str:

@@ -68,6 +68,8 @@ UNAUDITED = {
     "/api/v1/projects/{project}/jobs/quote": "reads",
     "/p/{project}/jobs/quote": "reads",
     "/p/{project}/sweeps/quote": "reads",
+    "/api/v1/projects/{project}/pipelines/plan": "reads",
+    "/api/v1/projects/{project}/pipelines/jobs/{job}/outputs": "the job alone may",
     "/p/{project}/schedules/preview": "reads",
     "/api/v1/projects/{project}/schedules/preview": "reads",
     "/api/v1/projects/{project}/sweeps/quote": "reads",

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ValidationError
 from pytest_django import Settings
 
 import slipway
+import slipway.schemas.pipelines
 import slipway.schemas.registry
 import slipway.schemas.training
 import slipway.snapshots
@@ -49,11 +50,12 @@ FILES = {
     "snapshot.tar.gz": "archive",
     "packages.txt": "scikit-learn==1.7.0\n",
     "train.py": "print('training')\n",
+    "digits.yaml": "steps: {train: {script: train.py}}\n",
 }
 # Operations without a sample in Python, or without a command. A new operation belongs here only
 # if neither the SDK nor the command line has it.
-WITHOUT_SDK = 21
-WITHOUT_COMMAND = 72
+WITHOUT_SDK = 22
+WITHOUT_COMMAND = 73
 
 
 @dataclass

@@ -38,13 +38,14 @@ from portal.workloads.specs import RunSpec, spec_from
 from slipway.schemas.environments import INSTALLATION
 from slipway.schemas.notebook import SUFFIX
 from slipway.schemas.strategy import StrategyError, parse_strategy
-from slipway.schemas.training import JobEdit, JobIn, Quote
+from slipway.schemas.training import JobEdit, JobIn, Quote, script_file
 from slipway.schemas.truncation import shorten_name
 
 _S_AN_HOUR = 3600
 _S_A_MINUTE = 60
 _NAME_CHARACTERS = 100
 _NOTEBOOK_PROGRAM = "slipway.notebook_job"
+_STEP_PROGRAM = "slipway.step_job"
 # Linux limits one argument or variable to 128 KiB. All parameters together are one variable too.
 MAX_PARAMS_BYTES = 64 * 1024
 MAX_ARGS_BYTES = 64 * 1024
@@ -370,9 +371,11 @@ def _spec(requested: JobIn, python_path: tuple[str, ...] = ()) -> RunSpec:
 
 
 def _argv(requested: JobIn) -> tuple[str, ...]:
-    """Return the command. A notebook finds its parameters itself, in SLIPWAY_PARAMS."""
+    """Return the command. Notebooks and functions read SLIPWAY_PARAMS."""
     if requested.script.endswith(SUFFIX):
         return ("python", "-m", _NOTEBOOK_PROGRAM, requested.script, *requested.args)
+    if script_file(requested.script) != requested.script:
+        return ("python", "-m", _STEP_PROGRAM, requested.script)
     return ("python", requested.script, *requested.args, *_flags(requested.params))
 
 

@@ -12,6 +12,7 @@ from portal.storage.services import add_file, discard_bytes, receive_bytes
 from portal.training.file_index import contains_name, marks_of, names_in
 from portal.training.models import Snapshot
 from slipway.schemas.notebook import SUFFIX, script_name
+from slipway.schemas.training import script_file
 from slipway.schemas.truncation import join_names, shorten_name
 
 MAX_SNAPSHOT_BYTES = 500 * 1024**2
@@ -88,6 +89,7 @@ def snapshot_of(project: Project, digest: str) -> Snapshot | None:
 
 def require_script(snapshot: Snapshot, script: str, *, ranks: int = 1) -> None:
     """Raise InvalidInput when the snapshot has no such file, or it is a notebook for many ranks."""
+    script = script_file(script)
     marks = bytes(snapshot.marks)
     if script.endswith(SUFFIX) and ranks > 1 and contains_name(script, marks):
         made = script_name(script)

@@ -47,8 +47,8 @@ GROUPS: tuple[tuple[str, tuple[DocsFile, ...]], ...] = (
             map(
                 _user_page,
                 (
-                    *("training", "frameworks", "sweeps", "schedules", "pools", "environments"),
-                    *("strategies", "experiments", "mlflow"),
+                    *("training", "frameworks", "sweeps", "pipelines", "schedules", "pools"),
+                    *("environments", "strategies", "experiments", "mlflow"),
                 ),
             )
         ),

@@ -1,0 +1,217 @@
+"""Starting, cancelling and resuming runs of pipelines, and decisions about their steps.
+
+Steps are started by `portal.pipelines.services.pipeline_progress`, in the control worker.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+
+from portal.accounts import audit
+from portal.accounts.models import Project, User
+from portal.accounts.models.tenancy import role_in
+from portal.core.enqueue import enqueue_on_commit
+from portal.core.errors import Conflict, Forbidden, InvalidInput, NotFound
+from portal.pipelines.models import PipelineRun, StepRun
+from portal.pipelines.pipeline_transitions import (
+    end_run,
+    hold_run,
+    move_step,
+    reset_steps,
+    restart_run,
+)
+from portal.pipelines.step_requests import job_of_step
+from portal.pipelines.tasks import advance_run
+from portal.registry.services.actors import Actor
+from portal.training.models import Snapshot
+from portal.training.services.jobs import settled_job
+from portal.training.services.snapshots import snapshot_of
+from slipway.schemas.accounts import Role
+from slipway.schemas.pipeline_checks import check_pipeline, resolved_parameters
+from slipway.schemas.pipeline_references import PipelineError
+from slipway.schemas.pipelines import (
+    PipelineRunIn,
+    PipelineRunState,
+    StepDecision,
+    StepIn,
+    StepState,
+)
+from slipway.schemas.training import JobIn
+
+_OPEN_STEPS = [StepState.WAITING, StepState.RUNNING, StepState.APPROVAL]
+_ENDED_BADLY = [StepState.FAILED, StepState.CANCELLED, StepState.SKIPPED]
+
+
+@dataclass(frozen=True)
+class SettledRun:
+    """A run that can start: values of its parameters, its code, and the jobs of its steps."""
+
+    parameters: dict[str, Any]
+    snapshot: Snapshot | None
+    jobs: Mapping[str, JobIn]
+
+
+def settled_run(*, project: Project, by: User, requested: PipelineRunIn) -> SettledRun:
+    """Return what a run would start. Raises InvalidInput for what can never run."""
+    try:
+        check_pipeline(requested.pipeline)
+        parameters = resolved_parameters(requested.pipeline, requested.parameters)
+    except PipelineError as error:
+        raise InvalidInput(
+            error.message, code="bad_pipeline", field=error.field, next_step=error.next_step
+        ) from error
+    snapshot = None if requested.snapshot is None else snapshot_of(project, requested.snapshot)
+    if requested.snapshot is not None and snapshot is None:
+        raise InvalidInput(
+            "There is no such snapshot in this project.",
+            code="no_such_snapshot",
+            field="snapshot",
+            next_step="Upload the code first (`slipway pipeline run` does this).",
+        )
+    jobs = {
+        step.name: _settled_step(project, by, requested, step)
+        for step in requested.pipeline.steps
+        if step.is_job
+    }
+    return SettledRun(parameters, snapshot, jobs)
+
+
+def start_run(*, project: Project, by: User, requested: PipelineRunIn) -> PipelineRun:
+    """Start a run of a pipeline. `by` pays for its jobs.
+
+    Whatever is wrong with the pipeline, its parameters or its jobs is refused here. Raises
+    InvalidInput, naming the field.
+    """
+    settled = settled_run(project=project, by=by, requested=requested)
+    with transaction.atomic():
+        run = PipelineRun.objects.create(
+            project=project,
+            owner=by,
+            name=requested.pipeline.name,
+            spec=requested.pipeline.model_dump(mode="json", exclude_unset=True),
+            parameters=settled.parameters,
+            snapshot=settled.snapshot,
+            git=requested.git.model_dump() if requested.git else None,
+            force=requested.force,
+        )
+        StepRun.objects.bulk_create(
+            StepRun(run=run, step=step.name, kind=step.kind, request=_dumped(settled, step))
+            for step in requested.pipeline.steps
+        )
+        _record("pipeline.start", run, after={"steps": len(requested.pipeline.steps)})
+    return run
+
+
+def cancel_run(*, run: PipelineRun, by: User) -> PipelineRun:
+    """End a run and its jobs. Idempotent: one that has ended stays as it is."""
+    with transaction.atomic():
+        text = f"Cancelled by {by.display_name}."
+        if end_run(run, PipelineRunState.CANCELLED, explanation=text):
+            _record("pipeline.cancel", run)
+    run.refresh_from_db()
+    return run
+
+
+def resume_run(*, run: PipelineRun, by: User) -> PipelineRun:
+    """Go on with a failed or cancelled run. Steps that have succeeded are not done again.
+
+    `by` pays from then on. Raises Conflict for a run that goes on or has succeeded.
+    """
+    with transaction.atomic():
+        if not restart_run(run, owner=by):
+            run.refresh_from_db()
+            raise Conflict(
+                f"The run is {run.state}, so it cannot be resumed.",
+                code="run_not_failed",
+                next_step="Start a new run."
+                if run.status == PipelineRunState.SUCCEEDED
+                else "Wait until it has ended.",
+            )
+        rows = StepRun.objects.filter(run=run)
+        if rows.filter(state__in=_OPEN_STEPS).exists():
+            raise Conflict(
+                "Jobs of the run are still stopping.",
+                code="run_stopping",
+                next_step="Resume it in a few seconds.",
+            )
+        pipeline = run.pipeline
+        on_failure = [step.name for step in pipeline.steps if step.run_on != "success"]
+        again = rows.filter(Q(state__in=_ENDED_BADLY) | Q(step__in=on_failure))
+        reset_steps(run, list(again.values_list("pk", flat=True)))
+        _record("pipeline.resume", run)
+    return run
+
+
+def decide_step(*, run: PipelineRun, step: str, by: Actor, decision: StepDecision) -> PipelineRun:
+    """Approve or decline a step that waits for it.
+
+    Raises NotFound, Forbidden for a person with a lower role and for jobs, and Conflict if it does
+    not wait for approval.
+    """
+    row = StepRun.objects.filter(run=run, step=step, item__isnull=True).first()
+    if row is None:
+        raise NotFound
+    _require_approver(run, row, by)
+    with transaction.atomic():
+        is_approved = decision.verdict == "approve"
+        verb = "Approved" if is_approved else "Declined"
+        note = f" {decision.note}" if decision.note else ""
+        moved = (
+            row.status == StepState.APPROVAL
+            and hold_run(run)
+            and move_step(
+                row,
+                StepState.SUCCEEDED if is_approved else StepState.FAILED,
+                explanation=f"{verb} by {by.user.display_name}.{note}",
+                next_step="" if is_approved else "Resume the run to ask again.",
+                decided_by=by.user,
+            )
+        )
+        if not moved:
+            row.refresh_from_db()
+            raise Conflict(
+                f"Step {step} is {row.state}, so there is nothing to decide.",
+                code="not_waiting_for_approval",
+                next_step="Reload the run.",
+            )
+        _record("pipeline.decide", run, after={"step": step, "verdict": decision.verdict})
+    return run
+
+
+def _settled_step(project: Project, by: User, requested: PipelineRunIn, step: StepIn) -> JobIn:
+    job = job_of_step(requested.pipeline, step, snapshot=requested.snapshot, git=requested.git)
+    try:
+        return settled_job(project=project, by=by, requested=job)
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"Step {step.name}: {error.message}",
+            code=error.code,
+            field=f"steps.{step.name}.{error.field}" if error.field else f"steps.{step.name}",
+            next_step=error.next_step,
+        ) from error
+
+
+def _dumped(settled: SettledRun, step: StepIn) -> dict[str, Any] | None:
+    job = settled.jobs.get(step.name)
+    return None if job is None else job.model_dump(mode="json")
+
+
+def _require_approver(run: PipelineRun, row: StepRun, by: Actor) -> None:
+    needed = Role(run.pipeline.step(row.step).approvers)
+    role = role_in(by.user, run.project)
+    if by.workload_id or role is None or not role.at_least(needed):
+        raise Forbidden(
+            f"The decision about step {row.step} needs the role {needed.value}.",
+            code="role_too_low",
+            next_step="Ask somebody with this role in the project.",
+        )
+
+
+def _record(verb: str, run: PipelineRun, *, after: dict[str, Any] | None = None) -> None:
+    audit.record(
+        verb, kind="pipeline_run", target=run, label=run.name, project=run.project, after=after
+    )
+    enqueue_on_commit(advance_run, run.pk)

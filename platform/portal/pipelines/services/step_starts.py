@@ -1,0 +1,227 @@
+"""Starting steps: jobs, fan-outs, registrations, promotions and approvals."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.db import transaction
+
+from portal.core import clock
+from portal.core.errors import Conflict, InvalidInput, SlipwayError
+from portal.pipelines.models import PipelineRun, StepJob, StepRun
+from portal.pipelines.pipeline_transitions import hold_run, move_step
+from portal.pipelines.services.step_outputs import reusable
+from portal.pipelines.step_requests import Lookup, digest_of, resolved_job
+from portal.registry.catalog import list_versions
+from portal.registry.promotion_gates import Target
+from portal.registry.services.actors import Actor
+from portal.registry.services.promotions import promote
+from portal.registry.services.registration import register_version
+from portal.training.services.jobs import submit_job
+from portal.training.submitters import reason_not_to_submit
+from slipway.schemas.pipeline_checks import items_fault
+from slipway.schemas.pipeline_references import as_text, substitute
+from slipway.schemas.pipelines import StepIn, StepState
+from slipway.schemas.registry import TargetKind, VersionIn
+from slipway.schemas.training import JobIn
+
+_SERVER_FAULTS = 500
+# Tag of a model version: the step that has registered it.
+_STEP_TAG = "slipway.step"
+_NO_ACCESS = "Somebody else may resume the run, and pays for it from then on."
+
+
+def start_step(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> bool:
+    """Start a step, or reuse its outputs. Returns whether it has moved.
+
+    What is refused fails the step. What is only out of order is raised, and tried again.
+    """
+    starts: dict[str, Callable[[PipelineRun, StepRun, StepIn, Lookup], bool]] = {
+        "register": _register,
+        "promote": _promote,
+        "approval": _ask,
+    }
+    reason = reason_not_to_submit(project=run.project, user=run.owner)
+    if reason:
+        return move_step(row, StepState.FAILED, explanation=reason, next_step=_NO_ACCESS)
+    try:
+        start = _start_job if step.is_job else starts[step.kind]
+        return start(run, row, step, lookup)
+    except SlipwayError as error:
+        return fail(row, error)
+
+
+def fail(row: StepRun, error: SlipwayError) -> bool:
+    """Record an error for people as the end of a step. Others are raised, and tried again."""
+    if error.status >= _SERVER_FAULTS:
+        raise error
+    return move_step(
+        row,
+        StepState.FAILED,
+        explanation=error.message,
+        next_step=f"{(error.next_step or 'Fix this').rstrip('.')}, then resume the run.",
+    )
+
+
+def start_items(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> bool:
+    """Add the items of a fan-out, which start one by one."""
+    items = substitute(step.foreach, lookup)
+    if fault := items_fault(items):
+        return move_step(
+            row,
+            StepState.FAILED,
+            explanation=f"The list of its items {fault}.",
+            next_step="Change the list, and run the pipeline again.",
+        )
+    with transaction.atomic():
+        if not hold_run(run) or not move_step(row, StepState.RUNNING, started_at=clock.now()):
+            return _undo()
+        StepRun.objects.bulk_create(
+            [
+                StepRun(
+                    run=run,
+                    step=row.step,
+                    item=number,
+                    value=value,
+                    kind=row.kind,
+                    request=row.request,
+                )
+                for number, value in enumerate(items)
+            ],
+            ignore_conflicts=True,  # a run that is resumed has them
+        )
+    return True
+
+
+def submit(
+    run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup, *, failures: int = 0
+) -> bool:
+    """Submit a job of a step, in the name of the person who pays. Returns whether it did."""
+    reason = reason_not_to_submit(project=run.project, user=run.owner)
+    if reason:
+        return move_step(row, StepState.FAILED, explanation=reason, next_step=_NO_ACCESS)
+    try:
+        requested = resolved_job(JobIn.model_validate(row.request), step, lookup)
+        return _submitted(run, row, requested, digest_of(step, requested), failures)
+    except SlipwayError as error:
+        return fail(row, error)
+
+
+def _start_job(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> bool:
+    requested = resolved_job(JobIn.model_validate(row.request), step, lookup)
+    digest = digest_of(step, requested)
+    if step.cache and not run.force and (earlier := reusable(run, step, digest)):
+        return _reuse(row, earlier, digest)
+    return _submitted(run, row, requested, digest, failures=0)
+
+
+def _submitted(
+    run: PipelineRun, row: StepRun, requested: JobIn, digest: str, failures: int
+) -> bool:
+    attempt = row.attempt + 1
+    with transaction.atomic():
+        claimed = hold_run(run) and move_step(
+            row,
+            StepState.RUNNING,
+            attempt=attempt,
+            failures=failures,
+            digest=digest,
+            started_at=row.started_at or clock.now(),
+        )
+        if not claimed:
+            return _undo()  # Another worker has started it, or the run was cancelled.
+        job = submit_job(project=run.project, by=run.owner, requested=requested)
+        StepRun.objects.filter(pk=row.pk).update(job=job)
+        StepJob.objects.create(step_run=row, attempt=attempt, job=job)
+    return True
+
+
+def _reuse(row: StepRun, earlier: StepRun, digest: str) -> bool:
+    return move_step(
+        row,
+        StepState.REUSED,
+        outputs=earlier.outputs,
+        reused_from=earlier,
+        digest=digest,
+        explanation=f"Same code, inputs and environment as in run {earlier.run_id}.",
+        started_at=clock.now(),
+    )
+
+
+def _register(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> bool:
+    """Register a version, once: its tag tells a process that was killed before it said so."""
+    model = as_text(substitute(step.model, lookup))
+    source = as_text(substitute(step.source, lookup))
+    digest = digest_of(step, {"model": model, "source": source})
+    if step.cache and not run.force and (earlier := reusable(run, step, digest)):
+        return _reuse(row, earlier, digest)
+    with transaction.atomic():
+        if not hold_run(run):
+            return _undo()
+        mark = f"{row.pk}-{run.attempt}"
+        number = _registered(run.project_id, model, mark)
+        if number is None:
+            requested = VersionIn(source=source, tags={_STEP_TAG: mark})
+            version = register_version(
+                project=run.project, model=model, spec=requested, by=Actor(run.owner)
+            )
+            number = version.number
+        outputs = {"version": number, "uri": f"models:/{model}/{number}"}
+        moved = move_step(
+            row,
+            StepState.SUCCEEDED,
+            outputs=outputs,
+            digest=digest,
+            value=model,
+            started_at=clock.now(),
+        )
+        return moved or _undo()
+
+
+def _registered(project_id: str, model: str, mark: str) -> int | None:
+    """Return the version that this step has registered before it was interrupted, or None."""
+    page = list_versions(project_id, model, limit=20)
+    numbers = [it.number for it in page.items if it.tags.get(_STEP_TAG) == mark]
+    return numbers[0] if numbers else None
+
+
+def _promote(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> bool:
+    model = as_text(substitute(step.model, lookup))
+    version = substitute(step.version, lookup)
+    if not isinstance(version, int) or isinstance(version, bool):
+        raise InvalidInput(
+            f"The version to promote is {as_text(version)[:80]}, not a whole number.",
+            field=f"steps.{step.name}.version",
+            next_step="Refer to the output version of a step that registers",
+        )
+    kind = TargetKind.STAGE if step.stage is not None else TargetKind.ALIAS
+    target = Target(kind, step.stage or step.alias or "")
+    with transaction.atomic():
+        if not hold_run(run):
+            return _undo()
+        try:
+            with transaction.atomic():
+                promote(
+                    project=run.project,
+                    model=model,
+                    number=version,
+                    target=target,
+                    by=Actor(run.owner),
+                )
+        except Conflict as error:
+            if error.code != "already_there":
+                raise
+        return move_step(row, StepState.SUCCEEDED, started_at=clock.now()) or _undo()
+
+
+def _ask(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> bool:
+    message = as_text(substitute(step.message, lookup)) or (
+        f"Waits for a person with the role {step.approvers}."
+    )
+    with transaction.atomic():
+        changes: dict[str, Any] = {"explanation": message, "started_at": clock.now()}
+        return (hold_run(run) and move_step(row, StepState.APPROVAL, **changes)) or _undo()
+
+
+def _undo() -> bool:
+    transaction.set_rollback(True)
+    return False
