@@ -71,6 +71,14 @@ ROWS = (
         example=_DIGITS,
     ),
     Row(
+        "keras_torch",
+        "Keras on torch",
+        ("keras", "torch"),
+        "val_accuracy",
+        "digits-keras-torch",
+        example=_DIGITS,
+    ),
+    Row(
         "jax",
         "JAX and Flax, jax.distributed",
         ("jax", "flax", "optax"),
