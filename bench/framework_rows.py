@@ -87,6 +87,15 @@ ROWS = (
         ranks=2,
         changed="the addresses for `jax.distributed.initialize`",
     ),
+    Row(
+        "ray",
+        "Ray Train, Tune and Data",
+        ("ray", "torch"),
+        "ranks",
+        "progression-ray",
+        ranks=2,
+        changed="`slipway.ray.init()` for `ray.init()`",
+    ),
     Row("pyfunc", "MLflow pyfunc, code and artifacts", ("mlflow",), "products", "prices-pyfunc"),
     Row(
         "wandb", "W&B, offline", ("wandb",), "offline_accuracy", artifact="files/wandb/offline-run"
