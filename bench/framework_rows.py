@@ -96,6 +96,7 @@ ROWS = (
         ranks=2,
         changed="`slipway.ray.init()` for `ray.init()`",
     ),
+    Row("optuna", "Optuna", ("optuna",), "best_accuracy", "wine-optuna"),
     Row("pyfunc", "MLflow pyfunc, code and artifacts", ("mlflow",), "products", "prices-pyfunc"),
     Row(
         "wandb", "W&B, offline", ("wandb",), "offline_accuracy", artifact="files/wandb/offline-run"
