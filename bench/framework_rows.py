@@ -99,6 +99,14 @@ ROWS = (
     Row("optuna", "Optuna", ("optuna",), "best_accuracy", "wine-optuna"),
     Row("pyfunc", "MLflow pyfunc, code and artifacts", ("mlflow",), "products", "prices-pyfunc"),
     Row(
+        "hydra",
+        "Hydra",
+        ("hydra-core",),
+        "hydra_accuracy",
+        artifact="files/outputs",
+        changed="`hydra-core>=1.3` for `hydra-core`",
+    ),
+    Row(
         "wandb", "W&B, offline", ("wandb",), "offline_accuracy", artifact="files/wandb/offline-run"
     ),
     Row("tensorboard", "TensorBoard", ("tensorboard",), "events_loss", artifact="files/runs"),
