@@ -71,6 +71,14 @@ ROWS = (
         example=_DIGITS,
     ),
     Row(
+        "keras_torch",
+        "Keras on torch",
+        ("keras", "torch"),
+        "val_accuracy",
+        "digits-keras-torch",
+        example=_DIGITS,
+    ),
+    Row(
         "jax",
         "JAX and Flax, jax.distributed",
         ("jax", "flax", "optax"),
@@ -79,7 +87,25 @@ ROWS = (
         ranks=2,
         changed="the addresses for `jax.distributed.initialize`",
     ),
+    Row(
+        "ray",
+        "Ray Train, Tune and Data",
+        ("ray", "torch"),
+        "ranks",
+        "progression-ray",
+        ranks=2,
+        changed="`slipway.ray.init()` for `ray.init()`",
+    ),
+    Row("optuna", "Optuna", ("optuna",), "best_accuracy", "wine-optuna"),
     Row("pyfunc", "MLflow pyfunc, code and artifacts", ("mlflow",), "products", "prices-pyfunc"),
+    Row(
+        "hydra",
+        "Hydra",
+        ("hydra-core",),
+        "hydra_accuracy",
+        artifact="files/outputs",
+        changed="`hydra-core>=1.3` for `hydra-core`",
+    ),
     Row(
         "wandb", "W&B, offline", ("wandb",), "offline_accuracy", artifact="files/wandb/offline-run"
     ),

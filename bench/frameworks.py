@@ -54,6 +54,7 @@ GIB = 1024**3
 _JOB_WITHIN_S = 1500.0
 _SERVES_WITHIN_S = 900.0
 _COUNTED_WITHIN_S = 120.0
+_STOPS_WITHIN_S = 120.0
 _POLL_S = 0.5
 # Tiers: (CPU in thousandths, memory). A job and a replica never run at the same time.
 _JOB_TIER, _REPLICA_TIER = (1500, 8 * GIB), (900, 4 * GIB)
@@ -70,6 +71,7 @@ class Matrix:
 
     running: RunningPortal
     client: Client
+    administrator: Client
     folder: Path
     environ: dict[str, str] = field(default_factory=dict)
 
@@ -148,14 +150,15 @@ class Matrix:
         """Send the recorded example over HTTP, and wait until monitoring has counted it."""
         (version, *_) = self.client.models.versions(row.model, project=PROJECT)
         detail = self.client.models.version(row.model, version.version, project=PROJECT)
-        if not detail.example:
+        example = row.example or detail.example
+        if not example:
             raise RowFailure("the version has no recorded example")
         key = self.client.endpoints.keys.create(endpoint.name, "matrix", project=PROJECT).key
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         url = f"{self.gateway}/v1/{endpoint.name}/invocations"
 
         def answer() -> httpx.Response | None:
-            response = httpx.post(url, content=detail.example or "", headers=headers, timeout=60)
+            response = httpx.post(url, content=example, headers=headers, timeout=60)
             # A gateway gets a new key within a second.
             return None if response.status_code in (401, 403, 503) else response
 
@@ -177,9 +180,17 @@ class Matrix:
         return f"http://127.0.0.1:{self.running.installation.gateway_port}"
 
     def remove_endpoints(self) -> None:
-        """Delete all endpoints, so that their replicas make room for the next job."""
+        """Delete all endpoints, and wait until their replicas have made room for the next job.
+
+        A replica survives its agent, so one that still stops at the end would be left behind.
+        """
         for endpoint in self.client.endpoints.list(project=PROJECT):
             self.client.endpoints.delete(endpoint.name, project=PROJECT)
+
+        def is_idle() -> bool | None:
+            return not any(node.tasks for node in self.administrator.nodes.list()) or None
+
+        wait_for(is_idle, "end of the replicas", within_s=_STOPS_WITHIN_S)
 
     def versions(self, row: Row, job: JobOut) -> str:
         """Return the packages of a row with their versions, from the build log of its job.
@@ -233,7 +244,10 @@ def running_matrix(folder: Path) -> Iterator[Matrix]:
             resources = {"cpu_millis": cpu_millis, "memory_bytes": memory_bytes}
             body = {"name": slug, "slug": slug, "resources": resources, "nano_usd_per_hour": 10**9}
             root.post("/tiers", json=body).raise_for_status()
-        with Client(running.url, token=running.tokens["alice"]) as client:
+        with (
+            Client(running.url, token=running.tokens["alice"]) as client,
+            Client(running.url, token=running.tokens["root"]) as administrator,
+        ):
             client.projects.create(PROJECT)
             environ = os.environ | {
                 "SLIPWAY_URL": running.url,
@@ -241,27 +255,33 @@ def running_matrix(folder: Path) -> Iterator[Matrix]:
                 "SLIPWAY_CONFIG_DIR": str(folder / "config"),
                 "PYTHONPATH": str(ROOT / "platform"),
             }
-            yield Matrix(running, client, folder, environ)
+            yield Matrix(running, client, administrator, folder, environ)
 
 
 def run_row(matrix: Matrix, row: Row, *, jobs_only: bool) -> RowResult:
     """Run a row to its end, or to its first failure."""
     result = RowResult(row)
     try:
-        result.job_s, job = timed(lambda: matrix.submit(row, 1))
-        result.versions = matrix.versions(row, job)
-        matrix.check_run(row, job)
-        if row.ranks > 1:
-            result.ranks_s, job = timed(lambda: matrix.submit(row, row.ranks))
-            matrix.check_run(row, job)
-        if row.model and not jobs_only:
-            result.serve_s, endpoint = timed(lambda: matrix.serve(row))
-            result.predictions = matrix.predict(row, endpoint)
+        try:
+            _fill(result, matrix, jobs_only=jobs_only)
+        finally:
+            matrix.remove_endpoints()
     except RowFailure as failure:
         result.failure = " ".join(str(failure).split())
-    finally:
-        matrix.remove_endpoints()
     return result
+
+
+def _fill(result: RowResult, matrix: Matrix, *, jobs_only: bool) -> None:
+    row = result.row
+    result.job_s, job = timed(lambda: matrix.submit(row, 1))
+    result.versions = matrix.versions(row, job)
+    matrix.check_run(row, job)
+    if row.ranks > 1:
+        result.ranks_s, job = timed(lambda: matrix.submit(row, row.ranks))
+        matrix.check_run(row, job)
+    if row.model and not jobs_only:
+        result.serve_s, endpoint = timed(lambda: matrix.serve(row))
+        result.predictions = matrix.predict(row, endpoint)
 
 
 def timed(action: Callable[[], Value]) -> tuple[float, Value]:

@@ -10,7 +10,7 @@ from tests.live import ROOT
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 
-@pytest.mark.parametrize("row", ["scikit_learn", "pytorch"])
+@pytest.mark.parametrize("row", ["scikit_learn", "pytorch", "tensorflow", "jax", "ray"])
 def test_the_quickstart_passes(row: str) -> None:
     done = subprocess.run(
         [sys.executable, "bench/frameworks.py", "--rows", row],
