@@ -34,7 +34,7 @@ _BUILDS: tuple[tuple[re.Pattern[str], str], ...] = (
         "Check the name {}. If it is right, ask an administrator to run docker pull on the node.",
     ),
     (
-        re.compile(r"[Ll]ine (\d+) of the Dockerfile"),
+        re.compile(r"(?:Line|line) (\d+) of the Dockerfile"),
         "Correct line {} of the Dockerfile, and submit again.",
     ),
     (
