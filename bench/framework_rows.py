@@ -104,7 +104,6 @@ ROWS = (
         ("hydra-core",),
         "hydra_accuracy",
         artifact="files/outputs",
-        changed="`hydra-core>=1.3` for `hydra-core`",
     ),
     Row(
         "wandb", "W&B, offline", ("wandb",), "offline_accuracy", artifact="files/wandb/offline-run"

@@ -7,7 +7,6 @@ had to be built belongs to the project for which it was built, and so do the fil
 import asyncio
 import fcntl
 import hashlib
-import json
 import logging
 import os
 import re
@@ -18,11 +17,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from slipway.schemas.agent import EnvironmentSpec
 from slipway.schemas.workloads import ReasonCode
-from workers.launcher.atomic_files import read_json, write_atomically
 from workers.launcher.processes import uptime_s
 from workers.node_agent.backends.base import BuildLog, PreparedEnvironment
 from workers.node_agent.build_disk import BuildDisk
@@ -30,10 +28,11 @@ from workers.node_agent.build_steps import BuildSteps, build_variables
 from workers.node_agent.build_verification import Skeleton, break_hard_links, seal, skeleton_of
 from workers.node_agent.bytecode import first_compile_commands, remaining_compile_command
 from workers.node_agent.disk_limits import DiskLimits
+from workers.node_agent.environment_records import EnvironmentRecord
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, checked_digest, checked_name
 from workers.node_agent.index_hosts import allowed_hosts, direct_addresses
-from workers.node_agent.installation import Installer, NeedsSource, Site
+from workers.node_agent.installation import Installer, NeedsSource, Site, WheelsSuffice
 from workers.node_agent.interpreters import Interpreter, describe_interpreter, find_interpreters
 from workers.node_agent.isolation import Isolation
 from workers.node_agent.manifests import ContentChanged, Manifest, compare, fingerprint_of, record
@@ -46,7 +45,6 @@ _LOCK_POLL_S: Final = 0.2
 _PYTHON = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?")
 # The agent verifies the default environment every minute, so no task waits for that.
 _CHECKED_FOR_S: Final = 90.0
-_FORMAT: Final = 2
 
 
 def default_environment(requirements: Path) -> EnvironmentSpec:
@@ -59,62 +57,6 @@ def default_environment(requirements: Path) -> EnvironmentSpec:
     named = f"slipway-environment-1\n{python}\n{checked_requirements(text).text}"
     digest = hashlib.sha256(named.encode()).hexdigest()
     return EnvironmentSpec(digest=digest, requirements=text, python=python)
-
-
-@dataclass(frozen=True)
-class _EnvironmentRecord:
-    """Record that the agent wrote about a ready environment."""
-
-    attempt: Path
-    digest: str
-    size_bytes: int
-    locked: str
-    base: str
-    places: tuple[str, ...]
-
-    @property
-    def python(self) -> Path:
-        return self.attempt / "bin" / "python"
-
-    @property
-    def manifest(self) -> Path:
-        return self.attempt.with_name(f"manifest-{self.attempt.name}")
-
-    def prepared(self) -> PreparedEnvironment:
-        return PreparedEnvironment(
-            str(self.python),
-            size_bytes=self.size_bytes,
-            locked=self.locked,
-            readable=(str(self.attempt), *self.places),
-        )
-
-    def write(self) -> None:
-        details = {
-            "format": _FORMAT,
-            "attempt": self.attempt.name,
-            "digest": self.digest,
-            "size_bytes": self.size_bytes,
-            "locked": self.locked,
-            "base": self.base,
-            "places": self.places,
-        }
-        write_atomically(self.attempt.with_name("ready.json"), json.dumps(details))
-
-    @classmethod
-    def read(cls, home: Path) -> "_EnvironmentRecord | None":
-        """Return the published environment, or None if there is none in the current format."""
-        document: dict[str, Any] = read_json(home / "ready.json") or {}
-        if document.get("format") != _FORMAT:
-            return None
-        published = cls(
-            home / document["attempt"],
-            document["digest"],
-            document["size_bytes"],
-            document["locked"],
-            document["base"],
-            tuple(document["places"]),
-        )
-        return published if os.access(published.python, os.X_OK) else None
 
 
 class VirtualEnvironments:
@@ -168,14 +110,21 @@ class VirtualEnvironments:
         is_of_project = (
             direct_addresses(requirements.text) or requirements.from_source or requirements.accounts
         )
+        wheels = ""
         if not is_of_project:
-            with suppress(NeedsSource):
-                return await self._ensure_in(build)
-        build_log.write(
-            "Not all requirements are wheels from an index, so this environment is built for "
-            "this project only.\n"
-        )
-        return await self._ensure_in(replace(build, home=own, project=project))
+            try:
+                return await self._ensure_in(replace(build, in_any_version=False))
+            except NeedsSource as error:
+                wheels = error.wheels
+        if not wheels:
+            build_log.write(
+                "Not all requirements are wheels from an index, so this environment is built for "
+                "this project only.\n"
+            )
+        try:
+            return await self._ensure_in(replace(build, home=own, project=project, wheels=wheels))
+        except WheelsSuffice:
+            return await self._ensure_in(build)
 
     async def _ensure_in(self, build: "_Build") -> PreparedEnvironment:
         """Build unless another task has. Raises NeedsSource, and StartError."""
@@ -197,7 +146,7 @@ class VirtualEnvironments:
 
         Raises StartError if it was changed.
         """
-        published = _EnvironmentRecord.read(home)
+        published = EnvironmentRecord.read(home)
         if published is None:
             return None
         async with self._checking.setdefault(home, asyncio.Lock()):
@@ -213,7 +162,7 @@ class VirtualEnvironments:
 
     # Verify
 
-    async def _check(self, published: _EnvironmentRecord) -> _EnvironmentRecord:
+    async def _check(self, published: EnvironmentRecord) -> EnvironmentRecord:
         """Compare everything once in the life of an agent, later what was touched since.
 
         Raises ContentChanged.
@@ -228,7 +177,7 @@ class VirtualEnvironments:
         pending = not (attempt.parent / "compiled").exists()
 
         def verify() -> Manifest:
-            manifest = _manifest_of(published)
+            manifest = published.checked_manifest()
             now = compare(
                 *(attempt, manifest),
                 everything=not fingerprint,
@@ -247,7 +196,7 @@ class VirtualEnvironments:
         self._checked[attempt] = (manifest.fingerprint(), uptime_s())
         return published
 
-    async def _quarantine(self, published: _EnvironmentRecord, error: ContentChanged) -> StartError:
+    async def _quarantine(self, published: EnvironmentRecord, error: ContentChanged) -> StartError:
         """Quarantine an environment that differs from its build. The next task rebuilds it."""
         home = published.attempt.parent
         for name in ("ready.json", "compiled"):
@@ -284,22 +233,24 @@ class VirtualEnvironments:
             locked = ""
             if build.requirements.text.strip():
                 if build.project is None:
-                    locked = await self._installer.install_wheels(site, build.log)
+                    locked = await self._installer.install_wheels(
+                        site, build.log, in_any_version=build.in_any_version
+                    )
                 else:
-                    await self._installer.install_from_source(site, build.log)
+                    await self._installer.install_from_source(site, build.log, build.wheels)
                 await asyncio.to_thread(seal, attempt, skeleton)
                 await self._compile_first(site, build.log)
             if not base.is_of_agent:
                 await self._add_sdk_packages(site, build.log)
             manifest = await asyncio.to_thread(_finish, site, skeleton)
-        except (StartError, NeedsSource):
+        except (StartError, NeedsSource, WheelsSuffice):
             await asyncio.to_thread(shutil.rmtree, attempt, ignore_errors=True)
             raise
         finally:
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
         size_bytes = manifest.size_bytes()
         build.log.write(f"Ready: {size_bytes >> 20} MiB.\n")
-        published = _EnvironmentRecord(
+        published = EnvironmentRecord(
             *(attempt, manifest.digest(), size_bytes, locked),
             *(str(base.executable), base.places),
         )
@@ -366,18 +317,18 @@ class VirtualEnvironments:
             await asyncio.to_thread(draft.discard)
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
 
-    def _is_being_compiled(self, published: _EnvironmentRecord) -> bool:
+    def _is_being_compiled(self, published: EnvironmentRecord) -> bool:
         task = self._compiling.get(published.attempt)
         return task is not None and not task.done()
 
-    def _compile_behind(self, published: _EnvironmentRecord) -> None:
+    def _compile_behind(self, published: EnvironmentRecord) -> None:
         """See to it that the rest is compiled too, without anybody waiting for it."""
         # By folder, because a rebuilt environment has another one and is compiled again.
         attempt = published.attempt
         if attempt not in self._compiling and not (attempt.parent / "compiled").exists():
             self._compiling[attempt] = asyncio.create_task(self._compile(published))
 
-    async def _compile(self, published: _EnvironmentRecord) -> None:
+    async def _compile(self, published: EnvironmentRecord) -> None:
         """Compile the remaining modules, resuming an interrupted compilation."""
         attempt, home = published.attempt, published.attempt.parent
         scratch = home / f"{attempt.name}.tmp"
@@ -388,7 +339,7 @@ class VirtualEnvironments:
                 scratch.mkdir(mode=0o700, exist_ok=True)
                 step = site.step(remaining_compile_command(base.executable, attempt), attempt)
                 await self._steps.answer(step)
-                manifest = await asyncio.to_thread(_with_bytecode, published)
+                manifest = await asyncio.to_thread(published.manifest_with_bytecode)
                 self._checked[attempt] = (manifest.fingerprint(), uptime_s())
                 replace(
                     published, digest=manifest.digest(), size_bytes=manifest.size_bytes()
@@ -442,13 +393,19 @@ class VirtualEnvironments:
 
 @dataclass(frozen=True)
 class _Build:
-    """Parameters of a build. Without a project it is for all projects."""
+    """Parameters of a build. Without a project it is for all projects, and of wheels alone.
+
+    Those may be `in_any_version` that the requirements allow, or only in the newest. `wheels` are
+    the exact versions of such a build, which one for a project has to differ from.
+    """
 
     home: Path
     python: str
     requirements: NodeRequirements
     project: str | None
     log: BuildLog
+    in_any_version: bool = True
+    wheels: str = ""
 
 
 def _finish(site: Site, skeleton: Skeleton) -> Manifest:
@@ -456,25 +413,6 @@ def _finish(site: Site, skeleton: Skeleton) -> Manifest:
     if site.project is not None:
         break_hard_links(site.attempt)
     return record(site.attempt)
-
-
-def _manifest_of(published: _EnvironmentRecord) -> Manifest:
-    try:
-        manifest = Manifest.read(published.manifest)
-    except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
-        raise ContentChanged("its manifest", "cannot be read") from error
-    if manifest.digest() != published.digest:
-        raise ContentChanged("its manifest", "was changed")
-    return manifest
-
-
-def _with_bytecode(published: _EnvironmentRecord) -> Manifest:
-    """The manifest once all bytecode is there. Raises ContentChanged."""
-    manifest = compare(
-        published.attempt, _manifest_of(published), everything=False, bytecode="accepted"
-    )
-    manifest.write(published.manifest)
-    return manifest
 
 
 @asynccontextmanager

@@ -35,7 +35,19 @@ _FILE_BYTES: Final = 16 << 20
 
 
 class NeedsSource(Exception):
-    """Not everything can be had as a wheel from an index."""
+    """Not everything can be had as a wheel from an index.
+
+    With `wheels`, everything can, but some of it in another version than its newest: exact versions
+    of wheels alone.
+    """
+
+    def __init__(self, wheels: str = "") -> None:
+        super().__init__()
+        self.wheels = wheels
+
+
+class WheelsSuffice(Exception):
+    """With packages built from source, the same versions would be installed as without."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +120,12 @@ class Installer:
             return settings, str(error)
         return settings, "" if uv_of(sys.executable) else "it is not installed beside the agent"
 
-    async def install_wheels(self, site: Site, build_log: BuildLog) -> str:
+    async def install_wheels(self, site: Site, build_log: BuildLog, *, in_any_version: bool) -> str:
         """Install wheels only, verified by their index's digests, and return the versions.
 
-        Runs no code of any package. Raises NeedsSource, and StartError.
+        Runs no code of any package. Raises NeedsSource, and StartError. A resolver without sources
+        takes an old version of a package, if the newest depends on one without a wheel. Unless
+        `in_any_version`, this raises NeedsSource, too.
         """
         if site.only_for_pip:
             build_log.write(f"Installing with pip, which is slower than uv: {site.only_for_pip}.\n")
@@ -127,6 +141,9 @@ class Installer:
             await self._steps.run(site.step(resolve, self._cache, network=True), build_log)
         except StepFailed as error:
             raise NeedsSource from error
+        locked = locked_requirements(read_text(lock))
+        if not in_any_version:
+            await self._check_versions(site, locked, build_log)
         install = [
             *self._uv("install", str(site.python), self._cache),
             *("--no-build", "--require-hashes", "--no-deps"),
@@ -134,7 +151,30 @@ class Installer:
         ]
         step = site.step(install, self._cache, site.attempt, network=True)
         await self._steps.run(step, build_log)
-        return locked_requirements(read_text(lock))
+        return locked
+
+    async def _check_versions(self, site: Site, locked: str, build_log: BuildLog) -> None:
+        """Raise NeedsSource if a required package has a newer wheel than the resolved one.
+
+        What it depends on decides then: on other requirements, or on a package without a wheel.
+        """
+        newest = site.scratch / "newest.txt"
+        resolve = [
+            *self._uv("compile", str(site.base.executable), self._cache),
+            *("--only-binary", ":all:", "--no-deps", "--no-header", "--no-annotate"),
+            *(*arguments_of_uv(site.pip), "-q", str(site.requirements_file), "-o", str(newest)),
+        ]
+        try:
+            await self._steps.run(site.step(resolve, self._cache, network=True), build_log)
+        except StepFailed:
+            return
+        others = set(locked_requirements(read_text(newest)).splitlines()) - set(locked.splitlines())
+        if others:
+            build_log.write(
+                f"Wheels alone would need another version than {', '.join(sorted(others))}; "
+                "looking for the cause.\n"
+            )
+            raise NeedsSource(locked)
 
     async def install_into(
         self, site: Site, requirements: str, folder: Path, build_log: BuildLog
@@ -164,21 +204,22 @@ class Installer:
             raise NeedsSource from error
         return locked_requirements(_versions_of_report(read_text(report)))
 
-    async def install_from_source(self, site: Site, build_log: BuildLog) -> None:
+    async def install_from_source(self, site: Site, build_log: BuildLog, wheels: str = "") -> None:
         """Install whatever is required, building what has no wheel. Raises StartError.
 
-        By uv if it can. pip has the last word: it says what is wrong in words people know.
+        By uv if it can. pip has the last word: it says what is wrong in words people know. Raises
+        WheelsSuffice if the versions are those of `wheels`.
         """
         if not site.only_for_pip:
             try:
-                await self._source_by_uv(site, build_log)
+                await self._source_by_uv(site, build_log, wheels)
             except StepFailed:
                 build_log.write("uv could not install this; trying pip.\n")
             else:
                 return
         await self._by_pip(site, build_log)
 
-    async def _source_by_uv(self, site: Site, build_log: BuildLog) -> None:
+    async def _source_by_uv(self, site: Site, build_log: BuildLog, wheels: str) -> None:
         cache, lock = site.scratch / "uv-cache", site.scratch / "resolved.txt"
         resolve = [
             *self._uv("compile", str(site.python), cache),
@@ -187,6 +228,8 @@ class Installer:
         ]
         # The build may write to the environment, because its interpreter runs the build.
         await self._steps.run(site.step(resolve, site.attempt, network=True), build_log)
+        if wheels and locked_requirements(read_text(lock)) == wheels:
+            raise WheelsSuffice
         # Hashes are checked if there are any. A commit of a repository has none.
         install = [
             *self._uv("install", str(site.python), cache),

@@ -53,13 +53,19 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 
 
 def make_wheel(
-    folder: Path, name: str, version: str, more: Mapping[str, str] | None = None
+    folder: Path,
+    name: str,
+    version: str,
+    more: Mapping[str, str] | None = None,
+    *,
+    requires: str = "",
 ) -> Path:
-    """A wheel with one module that knows its version."""
+    """A wheel with one module that knows its version. `requires` is a requirement of it."""
     info = f"{name}-{version}.dist-info"
     files = {
         f"{name}.py": f"version = {version!r}\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        + (f"Requires-Dist: {requires}\n" if requires else ""),
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\n"
         "Tag: py3-none-any\n",
         **(more or {}),

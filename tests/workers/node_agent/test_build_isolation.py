@@ -204,6 +204,31 @@ def test_what_a_project_built_is_its_own(portal: FakePortal, node: Machine, tmp_
     assert module.stat().st_mode & 0o222 == 0
 
 
+def test_the_newest_version_is_installed_though_it_needs_a_source(
+    portal: FakePortal, node: Machine, tmp_path: Path
+) -> None:
+    make_wheel(tmp_path, "sail", "1.0")
+    make_wheel(tmp_path, "sail", "2.0", requires="mast")
+    make_source(tmp_path, "mast", "1.0")
+    show = "import sail, sys\nprint(sail.version, sys.prefix)"
+    end = run(portal, "t1", "sail\n", show)
+    assert end.log_tail.split()[0] == "2.0", end
+    assert "/environments/projects/mallory/" in end.log_tail
+
+
+@pytest.mark.thorough
+def test_an_older_version_that_another_requirement_needs_is_shared(
+    portal: FakePortal, node: Machine, tmp_path: Path
+) -> None:
+    make_wheel(tmp_path, "sail", "1.0")
+    make_wheel(tmp_path, "sail", "2.0")
+    make_wheel(tmp_path, "hull", "1.0", requires="sail<2")
+    show = "import sail, sys\nprint(sail.version, sys.prefix)"
+    end = run(portal, "t1", "sail\nhull\n", show)
+    assert end.log_tail.split()[0] == "1.0", end
+    assert "/environments/projects/" not in end.log_tail
+
+
 @pytest.mark.thorough
 def test_a_wheel_must_have_the_digest_that_its_index_states(
     portal: FakePortal, node: Machine, tmp_path: Path
