@@ -97,6 +97,11 @@ ROWS = (
         changed="`slipway.ray.init()` for `ray.init()`",
     ),
     Row("optuna", "Optuna", ("optuna",), "best_accuracy", "wine-optuna"),
+    Row("onnx", "ONNX", ("onnx", "onnxruntime", "skl2onnx"), "onnx_accuracy", "wine-onnx"),
+    Row("dask", "Dask", ("dask", "distributed"), "search_accuracy", "digits-dask"),
+    Row("spacy", "spaCy", ("spacy",), "cats_score", "sentiment-spacy"),
+    Row("prophet", "Prophet", ("prophet",), "mean_absolute_error", "visits-prophet"),
+    Row("dvc", "DVC", ("dvc",), "dvc_accuracy", artifact="files/dvc.lock"),
     Row("pyfunc", "MLflow pyfunc, code and artifacts", ("mlflow",), "products", "prices-pyfunc"),
     Row(
         "hydra",
