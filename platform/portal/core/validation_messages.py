@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from slipway.schemas.accounts import EMAIL_PATTERN
 from slipway.schemas.environments import REFERENCE_PATTERN
+from slipway.schemas.pipeline_references import STEP_NAME, VALUE_NAME
 from slipway.schemas.tables import TYPE_PATTERN
 
 _MAIL: Final = "an e-mail address such as ada@example.org"
@@ -34,6 +35,13 @@ FORMS: Final[Mapping[str, str]] = {
     ),
     r"^[A-Za-z_][A-Za-z0-9_.-]{0,99}$": (
         "a letter, then letters, digits, dots, hyphens and underscores, at most 100 characters"
+    ),
+    rf"^{STEP_NAME}$": (
+        "a letter, then letters, digits, hyphens and underscores, at most 48 characters"
+    ),
+    rf"^{VALUE_NAME}$": (
+        "a letter or an underscore, then letters, digits, hyphens and underscores, at most 64 "
+        "characters"
     ),
     r"^.+\.ipynb$": "a path that ends with .ipynb",
     REFERENCE_PATTERN: "the name of an environment, or name and version such as vision@3",
