@@ -23,6 +23,7 @@ from tests.workers.node_agent.backend_contract import (
     WAITING,
     BackendContract,
     Bench,
+    BuildLines,
     Silence,
     node_folders,
 )
@@ -246,8 +247,9 @@ def test_an_image_of_one_project_is_not_used_by_another(
         spec = EnvironmentSpec(
             digest=secrets.token_hex(32), requirements="iniconfig==2.1.0\n", python="3.11"
         )
+        build_log = BuildLines()
         prepared = [
-            await bench.backend.prepare(spec, Silence(), project) for project in ("a", "b", "a")
+            await bench.backend.prepare(spec, build_log, project) for project in ("a", "b", "a")
         ]
         images = [one.runtime for one in prepared]
         assert images[0] == images[2] != images[1]
@@ -257,8 +259,9 @@ def test_an_image_of_one_project_is_not_used_by_another(
         base = json.loads(engine.run("inspect", os.environ["TEST_DOCKER_IMAGE"]))[0]
         assert layers[0] & layers[1] == set(base["RootFS"]["Layers"])
         # The stage that knew how to reach the index is gone.
-        assert engine.run("images", "-q", "--filter", "label=slipway.build") == ""
-        assert engine.run("images", "-aq", "--filter", "label=slipway.build") == ""
+        assert len(build_log.labels()) == 2
+        for label in build_log.labels():
+            assert engine.run("images", "-aq", "--filter", f"label={label}") == ""
 
     asyncio.run(check())
 
@@ -268,22 +271,20 @@ def test_a_cancelled_build_ends_in_the_engine_as_well(bench: Bench, engine: Engi
     requirements = "iniconfig==2.1.0\n"
     spec = EnvironmentSpec(digest=digest, requirements=requirements, python="3.11")
 
+    build_log = BuildLines()
+
     async def check() -> None:
-        running = asyncio.Event()
-
-        class Log:
-            def write(self, text: str) -> None:
-                if "Running in" in text:
-                    running.set()
-
-        build = asyncio.create_task(bench.backend.prepare(spec, Log(), "alpha"))
-        await asyncio.wait_for(running.wait(), 60)
+        build = asyncio.create_task(bench.backend.prepare(spec, build_log, "alpha"))
+        await asyncio.wait_for(build_log.running.wait(), 60)
         build.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(build, 60)
 
     asyncio.run(check())
-    eventually(lambda: not engine.run("ps", "-q", "--filter", "label=slipway.build"), within_s=60)
+    (label,) = build_log.labels()
+    of_build = ("--filter", f"label={label}")
+    eventually(lambda: not engine.run("ps", "-q", *of_build), within_s=60)
+    eventually(lambda: not engine.run("images", "-aq", *of_build), within_s=60)
     assert f"slipway-environment:{digest[:48]}" not in engine.run(
         "images", "--format", "{{.Repository}}:{{.Tag}}"
     )

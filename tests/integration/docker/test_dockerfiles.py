@@ -15,7 +15,8 @@ import pytest
 from slipway.schemas.agent import EnvironmentSpec
 from slipway.schemas.workloads import ReasonCode, Resources
 from tests.integration.docker.test_docker_backend import Engine, bench, engine
-from tests.workers.node_agent.backend_contract import Bench
+from tests.workers.machines import eventually
+from tests.workers.node_agent.backend_contract import Bench, BuildLines
 from workers.node_agent.backends.base import PreparedEnvironment, TaskCode
 from workers.node_agent.backends.project_images import REPOSITORY
 from workers.node_agent.disk_limits import DiskLimits
@@ -27,33 +28,24 @@ MIB = 1 << 20
 SMALL = Resources(cpu_millis=1000, memory_bytes=512 * MIB)
 
 
-class Lines:
-    """A build log that is read."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.running = asyncio.Event()
-
-    def write(self, text: str) -> None:
-        """Add text."""
-        self.text += text
-        if "Running in" in text:
-            self.running.set()
-
-
 class Builds:
     """Builds of Dockerfiles for a project, from files in a folder."""
 
     def __init__(self, bench: Bench, engine: Engine, folder: Path, base: str) -> None:
         self.bench, self.engine, self.base = bench, engine, base
         self.folder = folder
-        self.log = Lines()
+        self.log = BuildLines()
+        self._digests: set[str] = set()
+        # Other tests use the engine, too, and may have left something in it.
+        self._before = self._unnamed()
 
     def spec(self, text: str, **changes: Any) -> EnvironmentSpec:
         """A specification that no earlier run has built."""
         text = textwrap.dedent(text).lstrip().replace("BASE", self.base)
+        digest = secrets.token_hex(32)
+        self._digests.add(digest)
         return EnvironmentSpec(
-            digest=secrets.token_hex(32), requirements="", python="", dockerfile=text, **changes
+            digest=digest, requirements="", python="", dockerfile=text, **changes
         )
 
     async def prepare(self, spec: EnvironmentSpec, project: str = "alpha") -> PreparedEnvironment:
@@ -65,26 +57,38 @@ class Builds:
         return await self.bench.backend.prepare(spec, self.log, project, TaskCode(fetch, SMALL))
 
     def failure(self, text: str, **changes: Any) -> str:
-        """The message of a build that fails."""
-        before = self.leftovers()
+        """The message of a build that fails, and leaves nothing."""
+        before = self.images()
         with pytest.raises(StartError) as refused:
             asyncio.run(self.prepare(self.spec(text, **changes)))
         assert refused.value.reason is ReasonCode.ENVIRONMENT_FAILED
-        assert self.leftovers() == before
+        assert self.images() == before
+        self.check_leftovers()
         return str(refused.value)
 
-    def leftovers(self) -> tuple[str, str, str]:
-        """Images of projects, images without a name, and networks of builds on the engine."""
-        unnamed = self.engine.run("images", "-q", "--filter", "dangling=true")
+    def images(self) -> list[str]:
+        """The images that were built."""
+        names = self.engine.run("images", "--format", "{{.Repository}}:{{.Tag}}", REPOSITORY)
+        return [name for name in names.split() if any(part[:48] in name for part in self._digests)]
+
+    def check_leftovers(self) -> None:
+        """Check that no image without a name and no network stays. Those of other tests go, too."""
+        eventually(lambda: not self._unnamed() - self._before, within_s=120)
+
+    def _unnamed(self) -> set[str]:
+        unnamed = ("images", "-q", "--filter", "dangling=true")
+        images = self.engine.run(*unnamed)
+        of_requirements = self.engine.run(*unnamed, "--filter", "label=slipway.build")
         networks = self.engine.run("network", "ls", "-q", "--filter", "name=slipway-build-")
-        return self.engine.run("images", "-q", REPOSITORY), unnamed, networks
+        return {*images.split(), *networks.split()} - {*of_requirements.split()}
 
 
 @pytest.fixture
 def builds(bench: Bench, engine: Engine, base_image: str, tmp_path: Path) -> Iterator[Builds]:
     """Builds of the project alpha."""
-    yield Builds(bench, engine, tmp_path, base_image)
-    for image in engine.run("images", "-q", REPOSITORY).split():
+    builds = Builds(bench, engine, tmp_path, base_image)
+    yield builds
+    for image in builds.images():
         engine.run("rmi", "--force", image)
 
 
@@ -134,8 +138,7 @@ def test_an_image_is_built_once_and_a_task_runs_in_it(builds: Builds) -> None:
     assert lines[0] == "from-a-stage ['greeting.txt']"
     assert lines[1] == "set /opt/tools"
     assert lines[2] == "/slipway/home /slipway/work True"
-    # Nothing of the stages is left, and no network.
-    assert builds.leftovers()[1:] == ("", "")
+    builds.check_leftovers()  # of the stages
 
 
 def test_only_files_that_are_copied_travel(builds: Builds) -> None:
@@ -244,4 +247,5 @@ def test_a_cancelled_build_leaves_nothing(builds: Builds) -> None:
             await asyncio.wait_for(building, 60)
 
     asyncio.run(check())
-    assert builds.leftovers() == ("", "", "")
+    assert builds.images() == []
+    builds.check_leftovers()

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -35,6 +36,24 @@ class Silence:
 
     def write(self, text: str) -> None:
         """Forget it."""
+
+
+class BuildLines:
+    """A build log that is read."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.running = asyncio.Event()
+
+    def write(self, text: str) -> None:
+        """Add text."""
+        self.text += text
+        if "Running in" in text:
+            self.running.set()
+
+    def labels(self) -> list[str]:
+        """The labels of builds of images, by which an engine finds all that they leave."""
+        return re.findall(r"slipway\.build=\w+", self.text)
 
 
 class Bench:

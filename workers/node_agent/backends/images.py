@@ -1,5 +1,6 @@
 """Container images of environments, from a Dockerfile without any user input."""
 
+import asyncio
 import hashlib
 import io
 import logging
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 _IMAGE_NAME = re.compile(r"[a-z0-9]+(?:[._/:@-]+[A-Za-z0-9]+)*")
 _PYTHON = re.compile(r"\d+\.\d+(?:\.\d+)?")
 _BUILD_LABEL: Final = "slipway.build"
+_PRUNES: Final = 100
+_PRUNE_EVERY_S: Final = 0.2
 _EVERYBODY: Final = "all"
 INTERPRETER: Final = "/opt/environment/bin/python"
 # Two stages: settings for reaching the package index remain in the first one, which is removed by
@@ -96,7 +99,7 @@ class ImageStore:
             try:
                 await self._engine.build(context, tag, build_log.write)
             finally:
-                await self._prune_stages(build)
+                await asyncio.shield(self._prune_stages(build))
         except EngineError as error:
             raise _failed(str(error)) from error
         return tag
@@ -111,10 +114,22 @@ class ImageStore:
         return True
 
     async def _prune_stages(self, build: str) -> None:
-        """Remove the layers that held the way to the index, and the passwords in its address."""
-        chosen = {"dangling": True, "label": f"{_BUILD_LABEL}={build}"}
+        """Remove the layers that held the way to the index, and the passwords in its address.
+
+        The engine keeps them while a container has them. After a cancelled build it takes a moment
+        to end that one.
+        """
+        label = f"{_BUILD_LABEL}={build}"
+        containers, images = {"label": label}, {"dangling": True, "label": label}
         try:
-            await self._engine.call(lambda docker: docker.prune_images(chosen))
+            for _ in range(_PRUNES):
+                running = await self._engine.call(
+                    lambda docker: docker.containers(all=True, filters=containers)
+                )
+                await self._engine.call(lambda docker: docker.prune_images(images))
+                if not running:
+                    return
+                await asyncio.sleep(_PRUNE_EVERY_S)
         except EngineError as error:
             log.warning("layers of the build %s could not be removed: %s", build, error)
 
