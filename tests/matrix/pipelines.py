@@ -36,5 +36,6 @@ PIPELINES: dict[tuple[str, str], Any] = {
     ("POST", f"{_PATH}/runs"): _body,
     ("POST", f"{_PATH}/plan"): _body,
     ("POST", f"{_PATH}/runs/{{pipeline_run}}/steps/{{step}}/decision"): {"verdict": "approve"},
+    ("POST", "/p/{project}/pipelines/{pipeline_run}/steps/{step}/decision"): {"verdict": "approve"},
     ("PUT", f"{_PATH}/jobs/{{job}}/outputs"): {"outputs": {"accuracy": 0.5}},
 }

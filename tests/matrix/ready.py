@@ -60,7 +60,7 @@ def _ready_by_name(world: World, template: str) -> None:
         schedule.update(state="paused", next_at=None)
     if template.endswith("/decision"):
         StepRun.objects.filter(run=world.own["pipeline run"], step="ok").update(state="approval")
-    if template.endswith("/runs/{pipeline_run}/resume"):
+    if template.endswith("/{pipeline_run}/resume"):
         runs = PipelineRun.objects.filter(pk=world.own["pipeline run"])
         runs.update(state="failed", ended_at=clock.now())
         StepRun.objects.filter(run__in=runs).update(state="failed")

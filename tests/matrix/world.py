@@ -92,6 +92,8 @@ PARAMETERS = {
     "/notebooks/runs/{job}": Parameter("job", f"wl_{MISSING_ULID}"),
     "/jobs/{job}": Parameter("job", f"job_{MISSING_ULID}"),
     "/sweeps/{sweep}": Parameter("sweep", f"swp_{MISSING_ULID}"),
+    "/pipelines/{pipeline_run}": Parameter("pipeline run", f"ppr_{MISSING_ULID}"),
+    "/pipelines/{pipeline_run}/steps/{step}": Parameter("pipeline step", "no-such-step"),
     "/runs/{pipeline_run}": Parameter("pipeline run", f"ppr_{MISSING_ULID}"),
     "/runs/{pipeline_run}/steps/{step}": Parameter("pipeline step", "no-such-step"),
     "/schedules/{schedule}": Parameter("schedule", "no-such-schedule"),

@@ -7,6 +7,7 @@ out of date, and nobody has to mark it as read.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import TypeVar
 from urllib.parse import urlencode
 
@@ -14,8 +15,9 @@ from django.db.models import Model, QuerySet
 from django.urls import reverse
 
 from portal.accounts.models import Project
+from portal.accounts.models.tenancy import roles_in
 from portal.accounts.principal import Principal
-from slipway.schemas.accounts import Scope
+from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.notifications import NotificationKind
 
 # The most notifications that one source lists. It counts the others.
@@ -64,6 +66,11 @@ class Audience:
     principal: Principal
     projects: dict[str, Project]
     project: Project | None = None
+
+    @cached_property
+    def roles(self) -> dict[str, Role]:
+        """The reader's role in each of the projects, by the project's id."""
+        return roles_in(self.principal.user, self.projects.values())
 
 
 @dataclass(frozen=True)

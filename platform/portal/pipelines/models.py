@@ -225,7 +225,8 @@ class PipelineRunQuerySet(models.QuerySet["PipelineRun"]):
 
     def of_project(self, project: Project) -> "PipelineRunQuerySet":
         """Runs of one project, with what every answer about them needs."""
-        return self.filter(project=project).select_related("project__team", "owner", "snapshot")
+        rows = self.filter(project=project).select_related("project__team", "owner", "snapshot")
+        return rows.defer("snapshot__marks")
 
     def visible_to(self, principal: Principal) -> "PipelineRunQuerySet":
         """Runs of the projects in sight that are not archived."""
@@ -301,6 +302,7 @@ class PipelineRun(Row):
 class StepRun(Row):
     """A step of a run, or with an `item` number that item of a fan-out, whose value is `value`.
 
+    `value` is also the model of a registration, and the role that decides about an approval.
     `request` is the settled submission of its jobs (`JobIn`), with references. `digest` stands for
     all that its outputs depend on. `failures` counts its jobs that failed since the run was started
     or resumed, `attempt` all of them, and `job` is the newest. `reused_from` has made its outputs.

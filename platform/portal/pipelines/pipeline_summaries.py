@@ -31,6 +31,14 @@ def summaries_of(runs: Sequence[PipelineRun]) -> dict[str, PipelineSummary]:
     return {run.pk: PipelineSummary(counts.get(run.pk, {}), costs.get(run.pk, 0)) for run in runs}
 
 
+def step_of_job(job_id: str) -> StepRun | None:
+    """Return the step, with its run, that a job belongs to, or None."""
+    names = ("step_run__step", "step_run__item", "step_run__run__name")
+    jobs = StepJob.objects.filter(job=job_id).select_related("step_run__run").only(*names)
+    job = jobs.first()
+    return None if job is None else job.step_run
+
+
 def costs_of_steps(rows: Iterable[StepRun]) -> dict[str, int]:
     """Return what the jobs of each step have cost so far, in nano-USD, by the ids of steps."""
     jobs = StepJob.objects.filter(step_run__in=[row.pk for row in rows]).order_by()

@@ -1,9 +1,13 @@
-"""Notifies owners of schedules, and advances schedules and pipelines as soon as a job ends."""
+"""Notifies people about schedules and pipelines, and advances both as soon as a job ends."""
 
 from portal.accounts.notifications import register_notifications
 from portal.core.enqueue import enqueue_now
 from portal.pipelines.models import ScheduledRun, StepRun
-from portal.pipelines.notifications import schedule_notifications
+from portal.pipelines.notifications import (
+    failed_run_notifications,
+    schedule_notifications,
+    step_notifications,
+)
 from portal.pipelines.tasks import advance, advance_run
 from portal.training.wiring import JOB
 from portal.workloads.lifecycle import ENDS
@@ -28,3 +32,5 @@ def _on_job_ended(news: WorkloadChanged) -> None:
 
 workload_changed.connect(_on_job_ended)
 register_notifications(Scope.WORKLOADS_READ, schedule_notifications)
+register_notifications(Scope.WORKLOADS_READ, step_notifications)
+register_notifications(Scope.WORKLOADS_READ, failed_run_notifications)

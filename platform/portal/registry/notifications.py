@@ -3,7 +3,6 @@
 from django.db.models import Q, QuerySet
 
 from portal.accounts.models import Project
-from portal.accounts.models.tenancy import roles_in
 from portal.accounts.notifications import Audience, Listed, Notification, newest_of
 from portal.registry.catalog import names_of_versions
 from portal.registry.models import PromotionRequest
@@ -30,7 +29,7 @@ def approval_notifications(audience: Audience) -> Listed:
 
 def _requests_for(audience: Audience) -> QuerySet[PromotionRequest]:
     user = audience.principal.user
-    roles = roles_in(user, audience.projects.values())
+    roles = audience.roles
     maintained = [pk for pk, role in roles.items() if role.at_least(Role.MAINTAINER)]
     promoted = [pk for pk, role in roles.items() if role.at_least(Role.CONTRIBUTOR)]
     of_others = ~Q(requested_by=user) & (Q(record__author=None) | ~Q(record__author=user))

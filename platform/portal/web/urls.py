@@ -13,6 +13,7 @@ from portal.web.jobs.urls import urlpatterns as jobs
 from portal.web.monitoring.urls import urlpatterns as monitoring
 from portal.web.notebooks.urls import urlpatterns as notebooks
 from portal.web.palette.urls import urlpatterns as palette
+from portal.web.pipelines.urls import urlpatterns as pipelines
 from portal.web.projects.urls import urlpatterns as projects
 from portal.web.registry.urls import urlpatterns as registry
 from portal.web.reports.urls import urlpatterns as reports
@@ -31,6 +32,7 @@ urlpatterns = [
     *spend,
     *jobs,
     *sweeps,
+    *pipelines,
     *schedules,
     *environments,
     *workloads,

@@ -14,6 +14,7 @@ class NotificationKind(StrEnum):
     APPROVED = "approved"
     BUDGET = "budget"
     ENDPOINT = "endpoint"
+    PIPELINE = "pipeline"
     SCHEDULE = "schedule"
     WORKLOAD = "workload"
 
@@ -21,8 +22,8 @@ class NotificationKind(StrEnum):
 class NotificationOut(AnswerSchema):
     """An open cause. `waits_for_you` is true if the caller is among those who can end it.
 
-    `id` is the id of the alert, request, budget, endpoint, schedule or workload. `path` is the page
-    where it is solved, relative to the address of the portal.
+    `id` is the id of the alert, request, budget, endpoint, schedule, step or run of a pipeline, or
+    workload. `path` is the page where it is solved, relative to the address of the portal.
     """
 
     id: str

@@ -19,6 +19,7 @@ PAGES = (
     "/p/vision",
     "/p/vision/jobs",
     "/p/vision/jobs/new",
+    "/p/vision/pipelines",
     "/p/vision/members",
     "/p/vision/secrets",
     "/p/vision/secrets/write",

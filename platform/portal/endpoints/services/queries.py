@@ -2,11 +2,11 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from django.db.models import Count, QuerySet, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 
 from portal.core import clock
 from portal.core.pagination import Page, paginate
@@ -21,6 +21,7 @@ from portal.workloads.models import Lease
 
 _SHOWN_REVISIONS = 20
 _SHOWN_REPLICAS = 100
+_MOST_REVISIONS = 100
 # Period of the recent traffic in a list.
 RECENT = timedelta(minutes=5)
 
@@ -186,6 +187,23 @@ def summaries_of(endpoints: Sequence[Endpoint]) -> list[Summary]:
         )
         for endpoint in endpoints
     ]
+
+
+def revisions_of_versions(
+    *, project_id: str, versions: Iterable[tuple[str, int]]
+) -> list[Revision]:
+    """Return the revisions that serve or served any of the model versions, newest first.
+
+    Those of deleted endpoints are left out, and those beyond the first hundred.
+    """
+    matches = Q(pk__in=[])
+    for model, number in versions:
+        matches |= Q(model=model, model_version=str(number))
+    revisions = Revision.objects.filter(matches, endpoint__project=project_id)
+    revisions = revisions.exclude(endpoint__state=EndpointState.DELETED)
+    return list(
+        revisions.select_related("endpoint").defer("served").order_by("-pk")[:_MOST_REVISIONS]
+    )
 
 
 def endpoints_serving(*, project_id: str, model: str) -> QuerySet[Endpoint]:

@@ -39,7 +39,7 @@ from slipway.schemas.pipelines import (
     StepIn,
     StepState,
 )
-from slipway.schemas.training import JobIn
+from slipway.schemas.training import GitFacts, JobIn
 
 _OPEN_STEPS = [StepState.WAITING, StepState.RUNNING, StepState.APPROVAL]
 _ENDED_BADLY = [StepState.FAILED, StepState.CANCELLED, StepState.SKIPPED]
@@ -103,6 +103,22 @@ def start_run(*, project: Project, by: User, requested: PipelineRunIn) -> Pipeli
         )
         _record("pipeline.start", run, after={"steps": len(requested.pipeline.steps)})
     return run
+
+
+def repeat_run(*, run: PipelineRun, by: User, force: bool) -> PipelineRun:
+    """Start a new run with the same pipeline, parameters and code. `by` pays for it.
+
+    With `force` no output of an earlier run is reused. Raises InvalidInput as `start_run` does,
+    such as for a hardware tier that no longer exists.
+    """
+    requested = PipelineRunIn(
+        pipeline=run.pipeline,
+        parameters=run.parameters,
+        snapshot=run.snapshot.digest if run.snapshot is not None else None,
+        git=None if run.git is None else GitFacts.model_validate(run.git),
+        force=force,
+    )
+    return start_run(project=run.project, by=by, requested=requested)
 
 
 def cancel_run(*, run: PipelineRun, by: User) -> PipelineRun:

@@ -218,7 +218,11 @@ def _ask(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> bool:
         f"Waits for a person with the role {step.approvers}."
     )
     with transaction.atomic():
-        changes: dict[str, Any] = {"explanation": message, "started_at": clock.now()}
+        changes: dict[str, Any] = {
+            "explanation": message,
+            "value": step.approvers,
+            "started_at": clock.now(),
+        }
         return (hold_run(run) and move_step(row, StepState.APPROVAL, **changes)) or _undo()
 
 

@@ -64,6 +64,7 @@ CHOSEN = frozenset(
         "send",
         "server-2",
         "settings",
+        "sitemap",
         "stack-2",
         "sun",
         "topology-star-3",

@@ -53,6 +53,7 @@ IN_PROJECT = (
     ),
     NavigationEntry("Jobs", "rocket", "project_jobs", "jobs", group=DEVELOP),
     NavigationEntry("Sweeps", "chart-line", "project_sweeps", "sweeps", group=DEVELOP),
+    NavigationEntry("Pipelines", "sitemap", "project_pipelines", "pipelines", group=DEVELOP),
     NavigationEntry("Schedules", "clock", "project_schedules", "schedules", group=DEVELOP),
     NavigationEntry(
         "Environments", "stack-2", "project_environments", "environments", group=DEVELOP

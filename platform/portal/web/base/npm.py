@@ -19,6 +19,7 @@ SERVED: dict[str, tuple[str, ...]] = {
     ),
     "htmx.org": ("dist/htmx.min.js", "dist/ext/hx-sse.min.js"),
     "echarts": ("dist/echarts.min.js",),
+    "@dagrejs/dagre": ("dist/dagre.min.js", "dist/dagre.min.js.map"),
     "plotly.js-dist-min": ("plotly.min.js",),
     "@fontsource-variable/inter": (
         "files/inter-latin-wght-normal.woff2",

@@ -14,6 +14,7 @@ _BY_SECTION = {
     "notebooks": "notebooks",
     "notebook_files": "notebook-files",
     "jobs": "training",
+    "pipelines": "pipelines",
     "schedules": "schedules",
     "environments": "environments",
     "datasets": "datasets",

@@ -18,11 +18,12 @@ from portal.compute.models import NamedEnvironment, Node, Pool, Tier
 from portal.datasets.models import Dataset
 from portal.experiments.models import Experiment, Run
 from portal.notebooks.models import NotebookFile
-from portal.pipelines.models import ProjectSchedule
+from portal.pipelines.models import PipelineRun, ProjectSchedule
 from portal.registry.catalog import newest_models_matching, newest_versions_matching
 from portal.reports.models import Report
 from portal.spend.models import Budget
 from portal.sweeps.models import Sweep
+from portal.web.base.dates import exact
 from slipway.schemas.accounts import Role
 
 # A search reads the newest projects, experiments and runs, so that it is quick in every
@@ -42,6 +43,7 @@ KIND_NOUNS = {
     "member": "people",
     "workload": "jobs",
     "sweep": "sweeps",
+    "pipeline_run": "pipeline runs",
     "schedule": "schedules",
     "notebook": "notebook files",
     "secret": "secrets",
@@ -62,7 +64,7 @@ WITHOUT_PAGE = frozenset(
     {
         *("invitation", "token", "environment", "file", "quota", "rate", "dataset_version"),
         *("promotion_request", "registry_rules", "endpoint_key", "alert", "alert_channel"),
-        *("selection", "erasure", "gateway", "hub", "workspace", "note", "pipeline_run"),
+        *("selection", "erasure", "gateway", "hub", "workspace", "note"),
     }
 )
 
@@ -96,6 +98,7 @@ def search_objects(
         "experiments": lambda: _experiments(projects, text, limit),
         "runs": lambda: _runs({here.pk: here} if here else projects, text, limit),
         "sweeps": lambda: _sweeps(principal, text, limit),
+        "pipeline runs": lambda: _pipeline_runs(principal, text, limit),
         "schedules": lambda: _schedules(principal, text, limit),
         "datasets": lambda: _datasets(principal, text, limit),
         "reports": lambda: _reports(principal, text, limit),
@@ -211,6 +214,25 @@ def _sweeps(principal: Principal, text: str, limit: int) -> list[PaletteItem]:
     return [
         _item(row.name, "sweep", "chart-line", row.project, "project_sweep", row.pk)
         for row in rows.select_related("project").order_by("-pk")[:limit]
+    ]
+
+
+def _pipeline_runs(principal: Principal, text: str, limit: int) -> list[PaletteItem]:
+    """Return the newest runs of pipelines by name. Runs of one pipeline differ in their start."""
+    rows = PipelineRun.objects.visible_to(principal).filter(name__icontains=text)
+    rows = rows.select_related("project").only(
+        "name", "created_at", "project__slug", "project__name"
+    )
+    return [
+        _item(
+            f"{row.name}, {exact(row.created_at)}",
+            "run of a pipeline",
+            "sitemap",
+            row.project,
+            "project_pipeline_run",
+            row.pk,
+        )
+        for row in rows.order_by("-pk")[:limit]
     ]
 
 

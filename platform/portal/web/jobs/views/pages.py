@@ -15,6 +15,7 @@ from portal.datasets.services.uses import read_by
 from portal.experiments.ports import RunDetail
 from portal.experiments.services.job_runs import run_of
 from portal.notebooks.models import NotebookRun
+from portal.pipelines.pipeline_summaries import step_of_job
 from portal.pipelines.summaries import run_of_job
 from portal.training.kept_files import rule_text
 from portal.training.models import Checkpoint, Job
@@ -117,6 +118,7 @@ def page_of(status: JobStatus) -> dict[str, Any]:
         "is_resumable": is_resumable(workload),
         "read": shortlist(read_by(workload=workload), READ_SHOWN),
         "scheduled_run": run_of_job(job.pk),
+        "step_run": step_of_job(job.pk),
         "clones": shortlist(Job.objects.filter(cloned_from=job).select_related("workload"), CLONES),
     }
 
