@@ -21,7 +21,8 @@ from slipway.schemas.accounts import Role, Scope
 T = TypeVar("T")
 
 
-def _require_scope(principal: Principal, scope: Scope | None) -> None:
+def require_scope(principal: Principal, scope: Scope | None) -> None:
+    """Raise Forbidden for a token without the scope."""
     if principal.token is not None and not principal.token.scopes:
         # The token of a replica, which fetches its spec with it. The code of its model can read it.
         raise Forbidden(
@@ -68,7 +69,7 @@ class SignedIn:
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
         """Raise Unauthenticated or Forbidden."""
         principal = require_principal(request)
-        _require_scope(principal, self.scope)
+        require_scope(principal, self.scope)
         if not self.confined:
             _refuse_confined(principal)
 
@@ -92,7 +93,7 @@ class Administrator:
                 next_step="Ask an administrator of this installation.",
             )
         _refuse_confined(principal)
-        _require_scope(principal, self.scope)
+        require_scope(principal, self.scope)
 
     def describe(self) -> str:
         return "administrator"
@@ -118,7 +119,7 @@ class ProjectRole:
         if project is None:
             raise NotFound
         role = _require_role(role_in(principal.user, project), self.role, "project")
-        _require_scope(principal, self.scope)
+        require_scope(principal, self.scope)
         if project.archived_at is not None and not (self.archived and role.at_least(Role.OWNER)):
             raise NotFound
         request.gated_project = project  # type: ignore[attr-defined]
@@ -182,7 +183,7 @@ class TeamRole:
             raise NotFound
         role = _require_role(role_in(principal.user, team), self.role, "team")
         _refuse_confined(principal)
-        _require_scope(principal, self.scope)
+        require_scope(principal, self.scope)
         request.gated_team = team  # type: ignore[attr-defined]
         request.gated_role = role  # type: ignore[attr-defined]
 

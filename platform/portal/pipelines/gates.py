@@ -5,13 +5,17 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from portal.accounts.gates import ProjectObject, ProjectRole, gated_project
+from portal.accounts.gates import ProjectObject, ProjectRole, gated_project, require_scope
 from portal.accounts.models import Project
 from portal.accounts.principal import require_principal
 from portal.core.errors import Forbidden, NotFound
 from portal.pipelines.models import PipelineRun, ProjectSchedule
 from portal.workloads.models import Workload
 from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.pipelines import PipelineIn
+
+# Scopes of the operations that these kinds of steps do in the name of the person who pays.
+_STEP_SCOPES = {"register": Scope.EXPERIMENTS_WRITE, "promote": Scope.MODELS_PROMOTE}
 
 
 class ScheduleRole(ProjectObject[ProjectSchedule]):
@@ -38,6 +42,16 @@ class PipelineRunRole(ProjectObject[PipelineRun]):
 def gated_pipeline_run(request: HttpRequest) -> PipelineRun:
     """Return the run the gate let this request reach."""
     return PipelineRunRole.stored(request)
+
+
+def require_scopes_of_steps(request: HttpRequest, pipeline: PipelineIn) -> None:
+    """Raise Forbidden for a token that may not do itself what the steps of a pipeline do.
+
+    Else a token for jobs alone, such as that of a notebook server, could promote by a pipeline.
+    """
+    principal = require_principal(request)
+    for kind in sorted({step.kind for step in pipeline.steps}):
+        require_scope(principal, _STEP_SCOPES.get(kind))
 
 
 @dataclass(frozen=True)

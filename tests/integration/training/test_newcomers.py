@@ -130,7 +130,7 @@ class Newcomer:
         )
 
     def output_of(self, files: Mapping[str, str], *words: str) -> str:
-        """What one command prints that submits a job and watches it to its good end."""
+        """Submit a job by one command, watch it to its good end, and return the output."""
         done = self.run(files, *words, "--watch")
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr

@@ -11,6 +11,7 @@ from portal.experiments.models import ModelVersion, Run
 from portal.experiments.services.job_runs import run_id_of
 from portal.pipelines.models import PipelineRun, StepRun
 from portal.training.models import Job
+from slipway.schemas.accounts import Scope
 from tests.personas import Api, Personas, json_of
 from tests.portal.pipelines.pipeline_runs import (
     PLAN,
@@ -160,6 +161,22 @@ def _train(bob: Api, machine: Machine, run_id: str) -> None:
     job = steps_of(bob, run_id)["train"]["job"]
     end = tuple(f"model/{name}" for name in FILES)
     end_job(job, machine, {"model": "model"}, files=end)
+
+
+@pytest.mark.parametrize("missing", [Scope.MODELS_PROMOTE, Scope.EXPERIMENTS_WRITE])
+def test_a_token_that_may_not_promote_or_register_starts_no_pipeline_that_does(
+    people: Personas, bob: Api, machine: Machine, missing: Scope
+) -> None:
+    """The token of a notebook server may submit jobs, but promote nothing."""
+    scopes = [scope for scope in Scope if scope not in (Scope.ADMIN, missing)]
+    limited = Api.of(people.bob, scopes=scopes)
+    body = body_of(bob, _modelled())
+    refused = limited.post(RUNS, body)
+    assert (refused.status_code, json_of(refused)["code"]) == (403, "missing_scope")
+    run_id = start(bob, _modelled())
+    assert bob.post(f"{RUNS}/{run_id}/cancel").status_code == 200
+    assert limited.post(f"{RUNS}/{run_id}/resume").status_code == 403
+    assert limited.post(RUNS, body_of(bob, [step("train")])).status_code == 201
 
 
 def test_a_model_is_registered_once_and_promoted(bob: Api, machine: Machine) -> None:

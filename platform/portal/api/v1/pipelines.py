@@ -15,6 +15,7 @@ from portal.pipelines.gates import (
     PipelineRunRole,
     gated_own_step,
     gated_pipeline_run,
+    require_scopes_of_steps,
 )
 from portal.pipelines.models import PipelineRun, StepRun
 from portal.pipelines.pipeline_summaries import PipelineSummary, costs_of_steps, summaries_of
@@ -115,6 +116,7 @@ def create_pipeline_run(
     request: HttpRequest, project: str, payload: PipelineRunIn
 ) -> Status[PipelineRunOut]:
     """Start a run of a pipeline. Its first jobs are submitted within seconds."""
+    require_scopes_of_steps(request, payload.pipeline)
     by = require_principal(request).user
     run = services.start_run(project=gated_project(request), by=by, requested=payload)
     return Status(201, _shown(run))
@@ -146,8 +148,9 @@ def resume_pipeline_run(request: HttpRequest, project: str, pipeline_run: str) -
 
     The caller pays from then on.
     """
-    by = require_principal(request).user
-    return _shown(services.resume_run(run=gated_pipeline_run(request), by=by))
+    run, by = gated_pipeline_run(request), require_principal(request).user
+    require_scopes_of_steps(request, run.pipeline)
+    return _shown(services.resume_run(run=run, by=by))
 
 
 @router.post(f"{_ONE}/steps/{{step}}/decision", auth=gate(_CHANGE), response=PipelineRunOut)
