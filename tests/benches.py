@@ -56,7 +56,6 @@ QUICK = {
     ),
     "agent": Smoke("--mib 4 --forks 1", {"output_four_ranks", "wish_to_running_warm"}),
     "sweeps": Smoke("--sizes 10", {"suggest_ms_10"}),
-    "frameworks": Smoke("--rows scikit_learn --jobs-only", {"rows_unmodified"}),
 }
 # A complete platform, often beside its peers, minutes each: in `make test-slow`.
 SLOW = {
@@ -77,6 +76,7 @@ SLOW = {
     "tracking": Smoke(
         "--rounds 1 --runs 40 --points 320 --databases sqlite", {"log_metric_sqlite"}
     ),
+    "frameworks": Smoke("--rows scikit_learn --jobs-only", {"rows_unmodified"}),
     "storage": Smoke("--mib 1", {"portal up", "portal down"}),
     "environments": Smoke(
         "--packages 2 --rounds 1", {"empty_cache_2_packages", "warm", "warm_after_restart"}

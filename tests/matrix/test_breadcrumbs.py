@@ -39,7 +39,7 @@ def test_breadcrumbs_of_every_page_of_a_project_open_for_its_readers(cast: Cast)
         client = Client(headers={"Accept": "text/html"})
         client.force_login(user)
         links: set[str] = set()
-        for route in in_turns(pages, user.name, one_in=3):
+        for route in in_turns(pages, user.name, one_in=6):
             answer = client.get(route.path(**values_for(route, cast.world.own)))
             if answer.streaming or 'class="shell"' not in html_of(answer):
                 continue

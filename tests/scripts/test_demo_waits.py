@@ -72,6 +72,7 @@ def test_a_training_that_is_queued_says_why(
         assert step.result(timeout=60).workload.state is WorkloadState.STOPPED
 
 
+@pytest.mark.thorough
 def test_a_notebook_that_is_queued_says_why(ada: Client, output: Callable[[str], str]) -> None:
     server = ada.notebooks.launch("busy", project=data.PROJECT).id
     with ThreadPoolExecutor(1) as pool:

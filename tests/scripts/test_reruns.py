@@ -88,7 +88,7 @@ def test_the_first_failure_is_reported(tmp_path: Path, processes: str) -> None:
 
 
 @pytest.mark.parametrize("processes", thorough_after(1, ["2", "0"]))
-@pytest.mark.parametrize(("tests", "status"), [(3, 0), (4, 1)])
+@pytest.mark.parametrize(("tests", "status"), thorough_after(1, [(4, 1), (3, 0)]))
 def test_more_than_three_second_tries_fail_the_run(
     tmp_path: Path, processes: str, tests: int, status: int
 ) -> None:

@@ -185,6 +185,7 @@ def test_a_forwarded_host_is_not_read_without_a_proxy(portal: RunningPortal) -> 
     assert _status(portal, "Host: evil.example", f"X-Forwarded-{host}") == 421
 
 
+@pytest.mark.thorough
 def test_a_document_and_a_redirect_name_the_public_address(proxied: RunningPortal) -> None:
     """What a client reads of addresses is the same at each of them."""
     inner = f"127.0.0.1:{proxied.installation.portal_port}"

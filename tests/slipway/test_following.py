@@ -81,7 +81,7 @@ def test_what_happens_arrives_when_it_happens(
     assert sorted(delays)[len(delays) // 2] < 0.5
 
 
-@pytest.mark.parametrize("seed", thorough_after(2, range(6)))
+@pytest.mark.parametrize("seed", thorough_after(1, range(6)))
 def test_no_byte_is_lost_or_doubled_whatever_breaks(
     server: TrainingServer, client: slipway.Client, seed: int
 ) -> None:

@@ -1,8 +1,9 @@
 """Sweeps on a real node: trials are jobs of an unmodified script that logs with plain MLflow."""
 
 import os
+import secrets
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,6 @@ TINY = {
     "resources": {"cpu_millis": 250, "memory_bytes": 512 * 2**20},
     "nano_usd_per_hour": 20_000_000,
 }
-_SWEEPS = "/projects/vision/sweeps"
 
 
 @pytest.fixture
@@ -62,16 +62,20 @@ def slipway(tmp_path: Path) -> Iterator[RunningPortal]:
         yield portal
 
 
-def _start(root: httpx.Client, script: str = SCRIPT, **changes: Any) -> str:
+def _start(
+    root: httpx.Client,
+    script: str = SCRIPT,
+    project: str = "vision",
+    tier: str = "cpu-tiny",
+    **changes: Any,
+) -> str:
     """Upload the script and start a sweep of four trials, two at once. Returns its id."""
     answer = root.post(
-        "/projects/vision/snapshots",
+        f"/projects/{project}/snapshots",
         content=tar_of({"train.py": script.encode()}),
         headers={"Content-Type": "application/octet-stream"},
     )
-    job = JobIn(
-        script="train.py", tier="cpu-tiny", snapshot=answer.raise_for_status().json()["digest"]
-    )
+    job = JobIn(script="train.py", tier=tier, snapshot=answer.raise_for_status().json()["digest"])
     usual: dict[str, Any] = {
         "name": "digits",
         "parameters": {"lr": "loguniform(1e-4,1e-1)", "layers": "choice(2,4,8)"},
@@ -81,22 +85,22 @@ def _start(root: httpx.Client, script: str = SCRIPT, **changes: Any) -> str:
         "algorithm": "tpe",
     }
     body = sweep_body(job, **(usual | changes))
-    answer = root.post(_SWEEPS, json=body.model_dump(mode="json"))
+    answer = root.post(f"/projects/{project}/sweeps", json=body.model_dump(mode="json"))
     sweep_id: str = answer.raise_for_status().json()["id"]
     return sweep_id
 
 
 def _has_started(root: httpx.Client, sweep_id: str, count: int) -> bool:
     """Return whether a sweep has started `count` trials."""
-    answer = root.get(f"{_SWEEPS}/{sweep_id}")
+    answer = root.get(f"/projects/vision/sweeps/{sweep_id}")
     assert answer.is_success, answer.text
     started: int = answer.json()["started"]
     return started >= count
 
 
-def _ended(root: httpx.Client, sweep_id: str) -> dict[str, Any]:
+def _ended(root: httpx.Client, sweep_id: str, project: str = "vision") -> dict[str, Any]:
     """Wait for the end of a sweep, check its trials, and return it."""
-    address = f"{_SWEEPS}/{sweep_id}"
+    address = f"/projects/{project}/sweeps/{sweep_id}"
     wait_for(
         lambda: root.get(address).json()["state"] != "running", "end of the sweep", within_s=300
     )
@@ -109,14 +113,16 @@ def _ended(root: httpx.Client, sweep_id: str) -> dict[str, Any]:
         assert trial["value"] == pytest.approx(values["lr"] * 3 + int(values["layers"]))
     assert sweep["best"]["value"] == max(trial["value"] for trial in trials)
     assert sweep["cost_nano_usd"] > 0
-    jobs = root.get("/projects/vision/jobs").json()["items"]
+    jobs = root.get(f"/projects/{project}/jobs").json()["items"]
     assert [job["workload"]["attempt"] for job in jobs] == [1] * 4  # each trial ran once
     return sweep
 
 
-def test_a_sweep_of_four_trials_finds_the_best(slipway: RunningPortal) -> None:
-    with slipway.client("root") as root:
-        _ended(root, _start(root))
+def test_a_sweep_of_four_trials_finds_the_best(whole_slipway: Callable[[], RunningPortal]) -> None:
+    project = f"sweeps-{secrets.token_hex(3)}"
+    with whole_slipway().client("root") as root:
+        root.post("/projects", json={"name": project, "slug": project}).raise_for_status()
+        _ended(root, _start(root, project=project, tier="cpu-small"), project)
 
 
 @pytest.mark.thorough
@@ -132,7 +138,7 @@ def test_a_trial_stopped_early_resumes_from_its_checkpoint_and_wins(slipway: Run
             min_values=2,
             eta=2,
         )
-        address = f"{_SWEEPS}/{sweep_id}"
+        address = f"/projects/vision/sweeps/{sweep_id}"
         wait_for(
             lambda: root.get(address).json()["state"] != "running", "end of the sweep", within_s=600
         )

@@ -178,6 +178,7 @@ def test_parts_of_one_table_widen_without_loss(place: Place) -> None:
         )
 
 
+@pytest.mark.thorough
 def test_parts_of_one_table_need_the_same_columns(place: Place) -> None:
     with pytest.raises(errors.InvalidInput, match=r"part-2.csv.*it has no b; only it has c"):
         push_and_read(*place, {"part-1.csv": b"a,b\n1,2\n", "part-2.csv": b"a,c\n1,2\n"})

@@ -36,6 +36,7 @@ def _canary_beside_a_steady_revision(lab: Lab, gateway: GatewayClient) -> tuple[
     return endpoint_id, lab.ids(2)[1]
 
 
+@pytest.mark.thorough
 def test_a_slower_revision_goes_back_and_rules_can_be_switched_off(
     lab: Lab, gateway: GatewayClient
 ) -> None:

@@ -19,6 +19,7 @@ from slipway.server_events import ServerEvent, read_events
 from tests.live import LivePortal
 from tests.portal.training.lab import Lab, client_of, threads_of
 from tests.processes import wait_for
+from tests.turns import thorough_after
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +231,7 @@ def test_the_log_of_every_attempt_is_told(alice: slipway.Client, lab: Lab, job: 
     assert (following.log(0), following.log(0, 2)) == (b"first", b"second")
 
 
-@pytest.mark.parametrize("loses", ["membership", "token"])
+@pytest.mark.parametrize("loses", thorough_after(1, ["membership", "token"]))
 def test_who_may_not_see_the_job_any_more_is_cut_off_within_seconds(
     alice: slipway.Client, lab: Lab, job: JobOut, portal: LivePortal, loses: str
 ) -> None:

@@ -204,6 +204,7 @@ def test_what_a_project_built_is_its_own(portal: FakePortal, node: Machine, tmp_
     assert module.stat().st_mode & 0o222 == 0
 
 
+@pytest.mark.thorough
 def test_the_newest_version_is_installed_though_it_needs_a_source(
     portal: FakePortal, node: Machine, tmp_path: Path
 ) -> None:

@@ -292,6 +292,7 @@ def test_a_python_the_node_does_not_have_is_named(portal: FakePortal, building: 
     assert "`uv python install 2.1`" in end.message
 
 
+@pytest.mark.thorough
 def test_a_build_is_stopped_with_its_task(portal: FakePortal, building: Machine) -> None:
     digest = add_environment(portal, "lighthouse==1.0\n")
     key = run_in(portal, digest, "t1")

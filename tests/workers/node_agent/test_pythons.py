@@ -26,6 +26,7 @@ def other_python() -> tuple[Path, str]:
     pytest.skip("this machine has no other Python in pyenv")
 
 
+@pytest.mark.thorough
 def test_an_environment_has_the_python_that_it_names(
     portal: FakePortal, make_machine: Callable[..., Machine], tmp_path: Path
 ) -> None:
