@@ -10,8 +10,8 @@ import pytest
 
 from portal.compute.adapters.engines.local import LocalEngine
 from portal.compute.adapters.engines.slurm import SlurmEngine, SlurmSettings
-from portal.compute.engines import Engine, Owner
-from tests.integration.pools.engine_contract import EngineContract
+from portal.compute.engines import AllocationPhase, Engine, Owner
+from tests.integration.pools.engine_contract import EngineContract, order_of, wait_for_phase
 from tests.ports import free_ports
 from tests.slurm_cluster import SlurmCluster, missing_programs, running_slurm
 
@@ -52,3 +52,28 @@ class TestSlurmEngine(EngineContract):
         me = Owner(getpass.getuser(), os.getuid())
         assert engine.owners_of("slipway-link-1") == {me}
         assert engine.owners_of("slipway-link-2") == frozenset()
+
+    def test_sudo_has_to_allow_the_commands_of_slurm_alone(
+        self, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert isinstance(engine, SlurmEngine)
+        (tmp_path / "sudo").write_text(_SUDO, "utf-8")
+        (tmp_path / "sudo").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        settings = engine._settings.model_copy(update={"user": "vera"})
+        as_vera = SlurmEngine(settings, url=no_portal(), python=sys.executable)
+        handle = as_vera.submit(order_of())
+        wait_for_phase(as_vera, handle, AllocationPhase.GRANTED)
+        as_vera.stop(handle)
+        wait_for_phase(as_vera, handle, AllocationPhase.ENDED)
+
+
+# As a site's sudo that allows four commands and keeps SLURM_CONF.
+_SUDO = """#!/bin/sh
+[ "$1 $2 $3 $4" = "-n -u vera --" ] || exit 2
+case "$5" in
+sbatch | squeue | sacct | scancel) shift 4 && exec "$@" ;;
+esac
+echo "sudo: a password is required" >&2
+exit 1
+"""

@@ -327,10 +327,11 @@ class SlurmEngine:
         """
         settings = self._settings
         words = list(command)
-        if settings.slurm_conf:
-            words = ["env", f"SLURM_CONF={settings.slurm_conf}", *words]
         if user := account or settings.user:
             words = ["sudo", "-n", "-u", user, "--", *words]
+        if settings.slurm_conf:
+            # Before sudo, which then has to allow nothing but the command itself.
+            words = ["env", f"SLURM_CONF={settings.slurm_conf}", *words]
         if settings.login:
             words = ["ssh", "-o", "BatchMode=yes", settings.login, "--", shlex.join(words)]
         try:
