@@ -43,6 +43,7 @@ __all__ = [
 # HTTP nor schemas. Type checkers read `__init__.pyi`.
 _HOMES = {
     "Client": "slipway.client",
+    "cells": "slipway.cells",
     "Endpoint": "slipway.endpoint",
     "Model": "slipway.registration",
     "Pages": "slipway.pages",
@@ -86,3 +87,13 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Add `%%slipway` to a notebook: `%load_ext slipway`. See `slipway.cells`."""
+
+    def slipway(line: str, cell: str | None = None) -> None:
+        """Run the cell as a job, or show a job: `%%slipway --help`, `%slipway JOB`."""
+        __getattr__("cells").run(shell, line, cell)
+
+    shell.register_magic_function(slipway, "line_cell", "slipway")

@@ -1,3 +1,5 @@
+from typing import Any
+
 from slipway import errors, job, pipelines, track
 from slipway.client import Client
 from slipway.datasets import dataset
@@ -33,3 +35,5 @@ __all__ = [
     "track",
     "train",
 ]
+
+def load_ipython_extension(shell: Any) -> None: ...

@@ -44,6 +44,7 @@ def train(
     keep_limit_bytes: int | None = None,
     folder: str | Path = ".",
     include: Sequence[str] = (),
+    added: Mapping[str, bytes] | None = None,
     limit_bytes: int = DEFAULT_LIMIT_BYTES,
     project: str | None = None,
     client: Client | None = None,
@@ -51,22 +52,24 @@ def train(
 ) -> JobOut:
     """Run `script`, a Python file or notebook of `folder`, as a job on `nodes` times `procs` ranks.
 
-    The code travels as a snapshot. `params` reach the script as `--name=value` after `args`,
-    `strategy` is a word of `slipway.distributed`. `requirements` is a requirements file, "" for
-    none, and `environment` an environment of the project, such as `vision` or `vision@3`. Without
-    both, the files nearest to the script say which packages it needs. `python` is a version such as
-    `3.12`, without it that of .python-version or requires-python. In a `pool` another scheduler
-    allocates the nodes. `datasets` are versions such as `digits:3`. Spend is split by `tags`.
-    `parent` is the id of a job that this one is a part of. `project` and `client` default to those
-    in use. `watch` shows the log. Files that the job writes and that match a glob of `keep` become
-    artifacts of its run, up to `keep_limit_bytes` for each node.
+    The code travels as a snapshot, with the files `added` by their path. `params` reach the script
+    as `--name=value` after `args`, `strategy` is a word of `slipway.distributed`. `requirements` is
+    a requirements file, "" for none, and `environment` an environment of the project, such as
+    `vision` or `vision@3`. Without both, the files nearest to the script say which packages it
+    needs. `python` is a version such as `3.12`, without it that of .python-version or
+    requires-python. In a `pool` another scheduler allocates the nodes. `datasets` are versions such
+    as `digits:3`. Spend is split by `tags`. `parent` is the id of a job that this one is a part of.
+    `project` and `client` default to those in use. `watch` shows the log. Files that the job writes
+    and that match a glob of `keep` become artifacts, at most `keep_limit_bytes` a node.
     """
     with contextlib.ExitStack() as stack:
         if client is None:
             client = stack.enter_context(Client())
         place = default_or_given_project(client, project)
         snapshot = stack.enter_context(
-            take_snapshot(folder, script=script, include=include, limit_bytes=limit_bytes)
+            take_snapshot(
+                folder, script=script, include=include, added=added, limit_bytes=limit_bytes
+            )
         )
         body = job_body(
             script=snapshot.script(script),
@@ -94,11 +97,13 @@ def train(
             keep=None if keep is None else [*keep],
             keep_limit_bytes=keep_limit_bytes,
         )
-        client.snapshots.upload(snapshot, project=place)
-        return _submitted(client, body, place, watch=watch)
+        return _submitted(client, snapshot, body, place, watch=watch)
 
 
-def _submitted(client: Client, body: JobIn, project: str, *, watch: bool) -> JobOut:
+def _submitted(
+    client: Client, snapshot: Snapshot, body: JobIn, project: str, *, watch: bool
+) -> JobOut:
+    client.snapshots.upload(snapshot, project=project)
     job = client.jobs.submit_body(body, project=project)
     return _watched(client, job) if watch else job
 

@@ -135,6 +135,8 @@ class PatientKernelApp(IPKernelApp):
         ignore_folder_pdbrc()
         super().initialize(argv)
         shell: Any = self.shell
+        with suppress(ImportError):  # an environment may lack the SDK
+            shell.extension_manager.load_extension("slipway")
         shell.events.register("pre_execute", self.admit_folder)
 
     def admit_folder(self) -> None:

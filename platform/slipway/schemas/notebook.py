@@ -71,7 +71,12 @@ def script_of(content: bytes, *, label: str) -> bytes:
     return "\n".join(parts).encode(errors="backslashreplace")
 
 
-def _cell(source: str, number: int) -> str:
+def script_of_cell(source: str) -> str:
+    """Return the code of one cell as a script. Raises NotebookError as `script_of` does."""
+    return _cell(source, None)
+
+
+def _cell(source: str, number: int | None) -> str:
     lines = source.split("\n")
     if lines and _TIMED.match(lines[0]):
         lines[0] = f"# {lines[0]}"
@@ -81,8 +86,9 @@ def _cell(source: str, number: int) -> str:
     code = "\n".join(lines)
     suspects = [line for line in lines if _COMMAND.match(line)]
     if suspects and _has_command(code):
+        place = "" if number is None else f" in its code cell {number}"
         raise NotebookError(
-            f"has the command '{_printable(suspects[0].strip())}' in its code cell {number}, "
+            f"has the command '{_printable(suspects[0].strip())}'{place}, "
             "which only a notebook understands",
             "Take it out; what it installs belongs into a requirements file (--requirements).",
         )

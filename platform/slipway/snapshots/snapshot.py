@@ -3,7 +3,7 @@
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -100,13 +100,15 @@ def take_snapshot(
     *,
     script: str | Path | None = None,
     include: Sequence[str] = (),
+    added: Mapping[str, bytes] | None = None,
     limit_bytes: int = DEFAULT_LIMIT_BYTES,
 ) -> Snapshot:
     """Return the code of `folder` as it is now.
 
     `script` is what will run: it must be there, and a notebook gets a script made of its cells.
-    `include` names files that travel although they are ignored or look like secrets. Raises
-    TooLarge above `limit_bytes` (at most 2 GB) and InvalidInput for what cannot travel.
+    `include` names files that travel although they are ignored or look like secrets. `added` are
+    files that are not in the folder, by their path, or that replace one there. Raises TooLarge
+    above `limit_bytes` (at most 2 GB) and InvalidInput for what cannot travel.
     """
     root = Path(folder).expanduser().resolve()
     if not root.is_dir():
@@ -117,9 +119,11 @@ def take_snapshot(
             next_step="Name the folder of your code, or leave it out for the one you are in.",
         )
     contents = contents_of(root, include=include)
-    made = _script_of_notebook(root, script, contents)
+    given = dict(added or {})
+    made = {**given, **_script_of_notebook(root, script, contents)}
     check_names([*contents.sources, *made])
-    check_size(contents.sizes, limit_bytes=limit_bytes)
+    sizes = {path: len(content) for path, content in given.items()}
+    check_size({**contents.sizes, **sizes}, limit_bytes=limit_bytes)
     members: dict[str, Path | bytes] = {**contents.sources, **made}
     digest, size_bytes, archive = _packed([Member(*item) for item in members.items()])
     snapshot = Snapshot(

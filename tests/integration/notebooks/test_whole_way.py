@@ -82,6 +82,19 @@ def test_the_whole_way(bob: Person) -> None:
 
 
 @pytest.mark.thorough
+def test_a_cell_runs_as_a_job_and_shows_its_log(bob: Person) -> None:
+    desk = bob.open(bob.ready("cells"))
+    kernel = desk.kernel()
+    cell = "import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])"
+    output = desk.run(kernel, f"%%slipway --procs 2 --no-code\n{cell}", within_s=180)
+    assert "[0] rank 0 of 2" in output, output
+    assert "[1] rank 1 of 2" in output, output
+    output = desk.run(kernel, "%%slipway --no-code\nraise SystemExit(3)", within_s=180)
+    assert "failed: " in output, output
+    assert "Traceback" not in output, output
+
+
+@pytest.mark.thorough
 def test_what_pip_installs_survives_a_stop(bob: Person) -> None:
     server = bob.ready("layer")
     desk = bob.open(server)
