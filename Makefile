@@ -41,8 +41,8 @@ up: setup ## Set up, start everything, print the address; Ctrl-C stops it
 	@exec $(BIN)/python manage.py up --stop-with-parent
 
 .PHONY: demo
-demo: setup ## Run the demo on real data and stay up (make demo EXIT=1: stop at the end)
-	@exec $(BIN)/python scripts/demo.py $(if $(EXIT),--exit)
+demo: setup ## Run the demo on real data and stay up (EXIT=1: stop at the end; POOL=slurm: train there)
+	@exec $(BIN)/python scripts/demo.py $(if $(EXIT),--exit) $(if $(POOL),--pool $(POOL))
 
 .PHONY: test
 test: setup-dev ## Run the tests that need only Python (SQLite)

@@ -1,12 +1,13 @@
 """`make demo`: start Slipway and run the whole loop once, on real data, printing every URL.
 
-    .venv/bin/python scripts/demo.py [--exit]
+    .venv/bin/python scripts/demo.py [--exit] [--pool slurm]
     DEMO_ADMINISTRATOR=me@example.org:PASSWORD .venv/bin/python scripts/demo.py --url URL
 
 Leaves the platform running until Ctrl-C, or stops it at the end with `--exit`. A platform that is
-already running here is reused, and `--url` uses one that runs elsewhere. Every step uses only pages
-and APIs that are open to any user, and reuses what an earlier demo has created. The exit status is
-0 only if every step succeeded.
+already running here is reused, and `--url` uses one that runs elsewhere. With `--pool` the models
+are trained in a pool of another scheduler, which an administrator adds. All other steps use only
+pages and APIs that are open to any user, and reuse what an earlier demo has created. The exit
+status is 0 only if every step succeeded.
 """
 
 import argparse
@@ -27,9 +28,12 @@ from scripts.loop import (  # noqa: E402
     data,
     hardware,
     notebook,
+    pipeline,
+    pools,
     promotion,
     serving,
     spend,
+    sweep,
     training_run,
 )
 from scripts.loop.processes import Platform  # noqa: E402
@@ -39,7 +43,9 @@ from slipway.errors import SlipwayError  # noqa: E402
 from slipway.schemas.training import JobOut  # noqa: E402
 
 
-def drive(reporter: StepReporter, ada: DemoUser, grace: DemoUser, folder: Path) -> None:
+def drive(
+    reporter: StepReporter, ada: DemoUser, grace: DemoUser, folder: Path, pool: str | None
+) -> None:
     """Run every step. Raises DemoError or SlipwayError at the first that fails."""
     client = ada.client
     with reporter.step("Create a project with a budget, and check the hardware"):
@@ -56,11 +62,15 @@ def drive(reporter: StepReporter, ada: DemoUser, grace: DemoUser, folder: Path) 
     for training in (training_run.SHORT, training_run.LONG):
         note = " (the first time, the node installs torch and MLflow)" if not jobs else ""
         with reporter.step(f"Train on two ranks: {training.name}{note}"):
-            jobs.append(training_run.run_job(client, training, version))
+            jobs.append(training_run.run_job(client, training, version, pool))
             training_run.check(client, jobs[-1])
     with reporter.step("Search parameters: six runs with curves, images and a table"):
         search = training_run.run_job(client, training_run.SEARCH, version)
         training_run.show_search(client, search)
+    with reporter.step("Search further with a sweep of eight trials, the worse ones stopped early"):
+        sweep.run_sweep(client, version)
+    with reporter.step("Run a pipeline of three steps, and again: nothing runs twice"):
+        pipeline.run_twice(client)
     with reporter.step("Compare the two runs"):
         training_run.compare_runs(client, jobs, version)
     with reporter.step("Register both models, with gates for the stage Production"):
@@ -82,7 +92,7 @@ def drive(reporter: StepReporter, ada: DemoUser, grace: DemoUser, folder: Path) 
         spend.show_spend(client)
 
 
-def run(platform: Platform, reporter: StepReporter) -> None:
+def run(platform: Platform, reporter: StepReporter, engine: str | None) -> None:
     """Wait for the platform, sign two users in, and run every step."""
     with reporter.step("Start Slipway"):
         platform.wait_until_ready()
@@ -92,7 +102,11 @@ def run(platform: Platform, reporter: StepReporter) -> None:
         with reporter.step("Sign in as two users"):
             ada = stack.enter_context(users.sign_in("Ada", "trains and registers models"))
             grace = stack.enter_context(users.sign_in("Grace", "approves promotions"))
-        drive(reporter, ada, grace, Path(folder))
+        if engine is not None:
+            with reporter.step(f"Add a pool of the engine {engine}"):
+                users.create_pool(engine)
+        pool = pools.name_of(engine) if engine else None
+        drive(reporter, ada, grace, Path(folder), pool)
 
 
 def main() -> int:
@@ -101,6 +115,9 @@ def main() -> int:
         description="Start Slipway and run the whole loop once, on real data."
     )
     parser.add_argument("--exit", action="store_true", help="stop the platform at the end")
+    parser.add_argument(
+        "--pool", choices=pools.ENGINES, help="train the models in a pool of this engine"
+    )
     parser.add_argument("--url", help="use the Slipway at this address (needs DEMO_ADMINISTRATOR)")
     arguments = parser.parse_args()
     if arguments.url:
@@ -112,7 +129,7 @@ def main() -> int:
         platform = Platform(env().url)
     reporter = StepReporter()
     try:
-        run(platform, reporter)
+        run(platform, reporter, arguments.pool)
     except (DemoError, SlipwayError, httpx.HTTPError) as error:
         print(f"\nslipway: the demo failed: {error}", file=sys.stderr, flush=True)
         platform.stop()

@@ -35,9 +35,11 @@ LONG: Final = Training("a longer training", {"epochs": "16", "register": MODEL})
 SEARCH: Final = Training("a search", {"epochs": "9"}, script="search.py", ranks=1)
 
 
-def run_job(client: Client, training: Training, data: DatasetVersionOut) -> JobOut:
-    """Train, unless a job has already run the same code on the same data."""
-    earlier = _find_earlier_job(client, training, data)
+def run_job(
+    client: Client, training: Training, data: DatasetVersionOut, pool: str | None = None
+) -> JobOut:
+    """Train, unless a job has already run the same code on the same data in the same pool."""
+    earlier = _find_earlier_job(client, training, data, pool)
     if earlier is not None:
         show("job", client.jobs.page(earlier.workload.id, project=PROJECT))
         show("cost", f"{dollars(earlier.cost_nano_usd)}, from an earlier demo")
@@ -50,6 +52,7 @@ def run_job(client: Client, training: Training, data: DatasetVersionOut) -> JobO
         strategy="ddp" if training.ranks > 1 else None,
         params=training.params,
         name=training.name,
+        pool=pool,
         project=PROJECT,
         client=client,
     )
@@ -65,13 +68,15 @@ def run_job(client: Client, training: Training, data: DatasetVersionOut) -> JobO
     return finished
 
 
-def _find_earlier_job(client: Client, training: Training, data: DatasetVersionOut) -> JobOut | None:
+def _find_earlier_job(
+    client: Client, training: Training, data: DatasetVersionOut, pool: str | None
+) -> JobOut | None:
     with take_snapshot(EXAMPLE, script=training.script) as snapshot:
         digest = snapshot.digest
     for job in client.jobs.list(project=PROJECT, state=WorkloadState.SUCCEEDED):
         same_code = (job.script, job.snapshot.digest) == (training.script, digest)
         same_data = job.datasets == [data.reference]
-        if same_code and same_data and job.params == training.params:
+        if same_code and same_data and (job.params, job.pool) == (training.params, pool):
             return job
     return None
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from scripts.loop.browser import Browser
 from scripts.loop.hardware import create_replica_tier
+from scripts.loop.pools import create_pool
 from scripts.loop.processes import ROOT, Platform
 from scripts.loop.steps import DemoError, show
 from slipway import Client
@@ -85,6 +86,11 @@ class UserSetup:
             show("sign in", f"{email}, password {password} ({role})")
             with _client(browser, url, _SCOPES) as client:
                 yield DemoUser(name, email, browser, client)
+
+    def create_pool(self, engine: str) -> None:
+        """Create the pool of the demo, as an administrator."""
+        with self._administrator() as client:
+            create_pool(client, engine)
 
     def _invitation(self, email: str) -> str:
         with self._administrator() as client:

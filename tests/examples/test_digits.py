@@ -32,6 +32,13 @@ def test_a_search_trains_one_classifier_for_each_combination(run: Run) -> None:
     assert re.fullmatch(r"accuracy on 360 unseen digits: 0\.[0-9]+ at best", printed[-1])
 
 
+def test_a_trial_and_the_steps_of_the_pipeline_run_alone(run: Run) -> None:
+    trained = run("tune.py", "--epochs", "2", "--lr", "0.01").splitlines()
+    assert [line.split(":")[0] for line in trained] == ["epoch 1", "epoch 2"]
+    chosen = run("-c", "import flow; flow.digits(neighbours=[2])")
+    assert re.fullmatch(r"2 neighbours: accuracy 0\.9[0-9]+", chosen.strip())
+
+
 @pytest.mark.slow
 def test_three_strategies_reach_the_same_weights(run: Run) -> None:
     rows = [line.split() for line in run("compare.py", "--epochs", "1").splitlines()[1:]]

@@ -43,6 +43,8 @@ LOADERS_ALLOWED = {
     "workers/launcher/in_jobs/slipway_in_jobs.py": "the SDK may be missing, or too new a Python",
     "examples/digits/search.py": "outside a job it runs without MLflow",
     "examples/digits/train.py": "outside a job it runs without MLflow",
+    "examples/digits/tune.py": "outside a job it runs without MLflow",
+    "examples/digits/flow.py": "who starts a run reads it and may have no scikit-learn",
     "examples/tabular/train.py": "outside a job it runs without MLflow and Slipway",
     "examples/text/train.py": "outside a job it runs without MLflow and Slipway",
     "platform/slipway/notebook_job.py": "a job's own environment may lack papermill, told in words",

@@ -17,9 +17,12 @@ from scripts.loop.browser import Browser
 from slipway import Client
 from slipway.schemas.accounts import Scope
 from slipway.schemas.notebook_servers import NotebookState
+from slipway.schemas.pipelines import PipelineRunState
 from slipway.schemas.registry import RequestState
+from slipway.schemas.sweeps import SweepState
 from slipway.schemas.workloads import WorkloadState
 from tests.processes import Program, clean_environment, free_ports, wait_for
+from tests.slurm_cluster import missing_programs, running_slurm
 
 # Everything is installed and started from nothing, on a machine that other tests keep busy.
 FIRST_WITHIN_S, AGAIN_WITHIN_S = 1200, 600
@@ -42,11 +45,11 @@ Start = Callable[..., Program]
 
 
 @contextmanager
-def demos(folder: Path) -> Iterator[Start]:
+def demos(folder: Path, **changes: str) -> Iterator[Start]:
     """Yield what starts a demo of an installation of its own; what still runs is killed."""
     ports = zip(_PORTS, free_ports(len(_PORTS)), strict=True)
     environ = clean_environment() | {f"SLIPWAY_{name}_PORT": str(port) for name, port in ports}
-    environ["SLIPWAY_DATA_DIR"] = str(folder / "data")
+    environ |= {"SLIPWAY_DATA_DIR": str(folder / "data")} | changes
     started: list[Program] = []
 
     def start(*arguments: str) -> Program:
@@ -93,6 +96,7 @@ def test_the_demo_drives_the_whole_loop_and_finds_it_again(tmp_path: Path) -> No
         with signed_in(again, "ada") as client:
             _look_at_data_and_notebook(client)
             _look_at_training(client)
+            _look_at_sweep_and_pipeline(client)
             _look_at_registry(client)
             _look_at_endpoint(client)
             _look_at_monitoring(client)
@@ -105,6 +109,21 @@ def test_the_demo_drives_the_whole_loop_and_finds_it_again(tmp_path: Path) -> No
         _look_at_words(output)
     assert _jobs_of(first) == _jobs_of(again), "nothing is trained twice"
     assert "first administrator: " in first
+    assert not _still_running(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing_programs()), reason="Slurm is not installed")
+def test_the_demo_trains_in_a_pool_of_slurm(tmp_path: Path) -> None:
+    with (
+        running_slurm(tmp_path / "slurm") as cluster,
+        # The agents of the pool keep their files in the home folder.
+        demos(tmp_path, SLURM_CONF=str(cluster.conf), HOME=str(tmp_path)) as start,
+    ):
+        output = succeeded(start("--exit", "--pool", "slurm"), within_s=FIRST_WITHIN_S)
+        jobs = cluster.run("squeue", "--noheader", "--states=all", "--format=%T").split()
+    assert "/settings/pools/demo-slurm" in output
+    assert jobs == ["COMPLETED", "COMPLETED"]
     assert not _still_running(tmp_path)
 
 
@@ -126,13 +145,18 @@ def _look_at_words(output: str) -> None:
     """Every step says its time and its cost, and leads to what it made."""
     steps = re.findall(r"^▸ ", output, re.MULTILINE)
     done = re.findall(r"^  done in [0-9.]+ s, cost \$[0-9.]+$", output, re.MULTILINE)
-    assert len(steps) == len(done) == 17
+    assert len(steps) == len(done) == 19
     for path in ("", "/spend", "/registry-rules", "/endpoints/demo-digits", "/datasets/digits/v/1"):
         assert f"/p/demo{path}" in output
     for address in ("/models/digits/versions/1", "/models/digits/versions/2", "/compare?run="):
         assert f"/p/demo{address}" in output
     assert re.search(r"  opened: +http://127\.0\.0\.2:\S+/lab", output)
     assert re.search(r"  result: +3 nearest neighbours: accuracy 0\.9[0-9]+ on 360", output)
+    assert re.search(
+        r"  best: +accuracy 0\.9[0-9]+ in trial [0-7]: hidden (16|32|64), lr 0\.", output
+    )
+    assert re.search(r"  chosen: +[13] neighbours: accuracy 0\.9", output)
+    assert "  reused:      all 5 steps of the second run" in output
     answered = re.search(r"  predictions: +([0-9]+) of 200 digits right", output)
     assert answered
     assert int(answered[1]) >= 180
@@ -177,7 +201,24 @@ def _look_at_training(client: Client) -> None:
         paths = {it.path for it in client.runs.artifacts(run.id, project=PROJECT)}
         assert {"charts", "images", "wrong_digits.json"} <= paths
         assert run.metrics["accuracy"] > 0.5
-    assert len(all_jobs) == 3
+
+
+def _look_at_sweep_and_pipeline(client: Client) -> None:
+    (sweep,) = client.sweeps.list(project=PROJECT)
+    assert (sweep.state, sweep.started, sweep.failed) == (SweepState.FINISHED, 8, 0)
+    assert sweep.complete + sweep.pruned == 8
+    assert sweep.pruned
+    trials = list(client.sweeps.trials(sweep.id, project=PROJECT))
+    *_, first = runs = list(client.pipelines.list(project=PROJECT))  # the newest first
+    assert [run.state for run in runs] == [PipelineRunState.SUCCEEDED] * 4
+    assert first.cost_nano_usd > 0
+    assert [run.cost_nano_usd for run in runs[:-1]] == [0] * 3
+    steps = client.pipelines.get(first.id, project=PROJECT).steps
+    jobs = {job.workload.id for job in client.jobs.list(project=PROJECT)}
+    of_both = {trial.job for trial in trials} | {step.job for step in steps if step.job}
+    assert len(of_both) == 8 + 4
+    assert len(jobs) == 3 + len(of_both)
+    assert of_both < jobs
 
 
 def _look_at_registry(client: Client) -> None:
