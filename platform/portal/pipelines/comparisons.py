@@ -1,15 +1,20 @@
-"""Comparisons of a run with the previous one of the same pipeline: parameters, steps, code."""
+"""Comparisons of two runs of one pipeline: parameters, steps, code, outputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.db.models import QuerySet
+
+from portal.core.errors import NotFound
 from portal.pipelines.models import PipelineRun, StepRun
+from slipway.sanitize import visible
 from slipway.schemas.pipeline_references import as_text
 from slipway.schemas.pipelines import PipelineIn
 from slipway.schemas.truncation import shorten
 
 _MOST_CHARACTERS = 160
+_MOST_OTHERS = 50
 
 
 @dataclass(frozen=True)
@@ -31,17 +36,19 @@ class StepChange:
 
 @dataclass(frozen=True)
 class PipelineComparison:
-    """Differences of a run from `previous`.
+    """Differences of a run from `other`.
 
-    `is_code_equal` is None if either has no snapshot. `jobs` are the ids of the jobs of the first
-    step that has one in both, the previous first.
+    `outputs` are values of steps, without files, which are never equal. `is_code_equal` is None if
+    either has no snapshot. `jobs` are the ids of the jobs of the first step that has one in both,
+    that of `other` first.
     """
 
-    previous: PipelineRun
+    other: PipelineRun
     parameters: Sequence[ValueChange]
     added: Sequence[str]
     removed: Sequence[str]
     changed: Sequence[StepChange]
+    outputs: Sequence[StepChange]
     is_code_equal: bool | None
     commits: ValueChange | None
     jobs: tuple[str, str] | None
@@ -53,32 +60,76 @@ class PipelineComparison:
         return not any(differences) and self.is_code_equal is not False
 
 
-def compared_with_previous(run: PipelineRun, steps: Sequence[StepRun]) -> PipelineComparison | None:
-    """Compare a run with the one before it of the same name. None for the first run.
+def other_runs(run: PipelineRun) -> list[PipelineRun]:
+    """Return the runs that a run may be compared with: the newest of its name."""
+    runs = _runs_like(run).defer("spec", "parameters", "git")
+    return list(runs.order_by("-pk")[:_MOST_OTHERS])
 
-    `steps` are those of the run. Needs two queries.
+
+def compared_with(
+    run: PipelineRun, steps: Sequence[StepRun], other: str = ""
+) -> PipelineComparison | None:
+    """Compare a run with another one of its name, by default with the one before it.
+
+    None if there is none. `steps` are those of the run. Needs two queries. Raises NotFound.
     """
-    runs = PipelineRun.objects.filter(project=run.project_id, name=run.name, pk__lt=run.pk)
-    runs = runs.select_related("snapshot").defer("snapshot__marks")
-    previous = runs.order_by("-pk").first()
-    if previous is None:
-        return None
-    before, after = _steps_of(previous.pipeline), _steps_of(run.pipeline)
+    runs = _runs_like(run).select_related("snapshot").defer("snapshot__marks")
+    if other:
+        base = runs.filter(pk=other).first()
+        if base is None:
+            raise NotFound(f"The pipeline {run.name} has no run {visible(other)}.")
+    else:
+        base = runs.filter(pk__lt=run.pk).order_by("-pk").first()
+    return None if base is None else _comparison(base, run, steps)
+
+
+def _runs_like(run: PipelineRun) -> QuerySet[PipelineRun]:
+    return PipelineRun.objects.filter(project=run.project_id, name=run.name).exclude(pk=run.pk)
+
+
+def _comparison(
+    other: PipelineRun, run: PipelineRun, steps: Sequence[StepRun]
+) -> PipelineComparison:
+    before, after = _steps_of(other.pipeline), _steps_of(run.pipeline)
     changes = [
         StepChange(name, _changes(before[name], after[name])) for name in after if name in before
     ]
-    commits = [str((it.git or {}).get("commit", "")) for it in (previous, run)]
-    snapshots = (previous.snapshot, run.snapshot)
+    commits = [str((it.git or {}).get("commit", "")) for it in (other, run)]
+    snapshots = (other.snapshot, run.snapshot)
+    earlier = {step.step: step for step in StepRun.objects.filter(run=other, item__isnull=True)}
     return PipelineComparison(
-        previous=previous,
-        parameters=_changes(previous.parameters, run.parameters),
+        other=other,
+        parameters=_changes(other.parameters, run.parameters),
         added=[name for name in after if name not in before],
         removed=[name for name in before if name not in after],
         changed=[change for change in changes if change.fields],
+        outputs=_changed_outputs(earlier, steps),
         is_code_equal=None if None in snapshots else snapshots[0] == snapshots[1],
         commits=ValueChange("commit", *commits) if all(commits) else None,
-        jobs=_jobs_of_both(previous, steps),
+        jobs=_jobs_of_both(earlier, steps),
     )
+
+
+def _changed_outputs(earlier: Mapping[str, StepRun], steps: Sequence[StepRun]) -> list[StepChange]:
+    changes = [
+        StepChange(step.step, _changes(_values(earlier[step.step].outputs), _values(step.outputs)))
+        for step in steps
+        if step.item is None and step.step in earlier and step.outputs
+    ]
+    return [change for change in changes if change.fields]
+
+
+def _values(outputs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return outputs without files, whose addresses name their run."""
+    return {
+        name: value
+        for name, value in (outputs or {}).items()
+        if not any(str(part).startswith("runs:/") for part in _parts(value))
+    }
+
+
+def _parts(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _steps_of(pipeline: PipelineIn) -> dict[str, dict[str, Any]]:
@@ -101,14 +152,11 @@ def _text(values: Mapping[str, Any], name: str) -> str | None:
     return "none" if value is None else shorten(as_text(value), _MOST_CHARACTERS)
 
 
-def _jobs_of_both(previous: PipelineRun, steps: Sequence[StepRun]) -> tuple[str, str] | None:
-    jobs = StepRun.objects.filter(run=previous, item__isnull=True, job__isnull=False).order_by()
-    before = dict(jobs.values_list("step", "job"))
-    return next(
-        (
-            (before[row.step], row.job_id)
-            for row in steps
-            if row.item is None and row.job_id is not None and row.step in before
-        ),
-        None,
-    )
+def _jobs_of_both(
+    earlier: Mapping[str, StepRun], steps: Sequence[StepRun]
+) -> tuple[str, str] | None:
+    for step in steps:
+        before = earlier.get(step.step)
+        if step.item is None and step.job_id and before is not None and before.job_id:
+            return before.job_id, step.job_id
+    return None

@@ -102,7 +102,7 @@ def test_the_page_shows_the_graph_and_what_each_step_has_done(
     assert "train waiting Waits for prepare." in text_of(page)
     assert "Paid by Bob" in text_of(page)
     assert "rows 7" in text_of(page)
-    assert "Differences from the previous run" not in text_of(page)
+    assert "Differences from another run" not in text_of(page)
     prepare = steps_of(bob, run_id)["prepare"]["job"]
     assert html_of(page).count(f'href="/p/vision/jobs/{prepare}"') == 2
     assert f'href="?log={prepare}#log-title"' in html_of(page)
@@ -197,6 +197,14 @@ def test_the_page_shows_what_differs_from_the_previous_run(
     assert "Added steps report" in page
     assert "Step compare retries 0 → 2" in page
     assert "Code the same snapshot" in page
+    page = text_of(vera.get(f"{PIPELINES}/{first}"))
+    assert "Compare with" in page  # nothing was before it
+    assert "Its values come first" not in page
+    page = text_of(vera.get(f"{PIPELINES}/{first}?with={second}"))
+    assert "Parameter rows 8 → 7" in page
+    assert "Removed steps report" in page
+    assert vera.get(f"{PIPELINES}/{first}?with={first}").status_code == 404
+    assert vera.get(f"{PIPELINES}/{first}?with=ppr_none").status_code == 404
     third = start(bob, three_steps()[:2], parameters={"rows": 8})
     page = text_of(vera.get(f"{PIPELINES}/{third}"))
     assert "Removed steps compare, report" in page
@@ -207,6 +215,19 @@ def test_the_page_shows_what_differs_from_the_previous_run(
     match = re.search(r'href="([^"]*)">Compare code and environment', page)
     assert match
     assert vera.get(match[1].replace("&amp;", "&")).status_code == 200
+
+
+def test_values_that_differ_from_another_run_are_shown(
+    bob: Api, people: Personas, browse: Browse, machine: Machine
+) -> None:
+    outputs = {"accuracy": {"type": "number"}, "model": {"type": "file"}}
+    runs = []
+    for accuracy in (0.9, 0.95):
+        runs.append(start(bob, [step("train", outputs=outputs, cache=False)]))
+        job = steps_of(bob, runs[-1])["train"]["job"]
+        end_job(job, machine, {"accuracy": accuracy, "model": "m.pt"}, files=("m.pt",))
+    page = text_of(browse(people.vera).get(f"{PIPELINES}/{runs[1]}"))
+    assert "Outputs of train accuracy 0.9 → 0.95 Code" in page
 
 
 def test_items_of_a_fan_out_have_values_reasons_and_jobs(

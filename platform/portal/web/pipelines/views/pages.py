@@ -14,7 +14,7 @@ from portal.accounts.principal import require_principal
 from portal.core.policy import guarded_by
 from portal.experiments.models import Run
 from portal.experiments.services.job_runs import run_id_of
-from portal.pipelines.comparisons import PipelineComparison, compared_with_previous
+from portal.pipelines.comparisons import PipelineComparison, compared_with, other_runs
 from portal.pipelines.gates import PipelineRunRole, gated_pipeline_run
 from portal.pipelines.models import PipelineRun
 from portal.pipelines.pipeline_summaries import summaries_of
@@ -102,13 +102,15 @@ def render_run(
         "is_active": row.status.is_active or has_open_steps,
     }
     if request.headers.get("HX-Request") != "true":  # these parts do not change
-        comparison = compared_with_previous(run, [view.row for view in steps])
+        other = request.GET.get("with", "")
+        comparison = compared_with(run, [view.row for view in steps], other)
         context |= _log_of(request, run, steps)
         context |= {
             "edges": edges_of(steps),
             "description": run.pipeline.description,
             "parameters": [(name, as_text(value)) for name, value in run.parameters.items()],
             "comparison": comparison,
+            "other_runs": other_runs(run),
             "code_url": comparison and _code_url(run, comparison),
         }
     return render(request, "web/pipelines/run.html", context | WHERE, status=status)
