@@ -32,12 +32,13 @@ def missing_programs() -> list[str]:
 
 @dataclass
 class SlurmCluster:
-    """A cluster of `nodes` machines with `cpus` each."""
+    """A cluster of `nodes` machines with `cpus` and `memory_mb` each."""
 
     folder: Path
     ports: list[int]
     nodes: int
     cpus: int
+    memory_mb: int
     programs: dict[str, Program] = field(default_factory=dict)
 
     @property
@@ -121,15 +122,18 @@ class SlurmCluster:
             ports=self.ports,
             nodes=self.nodes,
             cpus=self.cpus,
+            memory_mb=self.memory_mb,
         )
         self.conf.write_text(text, "utf-8")
 
 
 @contextmanager
-def running_slurm(folder: Path, *, nodes: int = 2, cpus: int = 2) -> Iterator[SlurmCluster]:
+def running_slurm(
+    folder: Path, *, nodes: int = 2, cpus: int = 2, memory_mb: int = 4000
+) -> Iterator[SlurmCluster]:
     """Yield a cluster whose nodes are idle. Its folder must be new."""
     folder.mkdir(mode=0o755)
-    cluster = SlurmCluster(folder, free_ports(nodes + 1), nodes, cpus)
+    cluster = SlurmCluster(folder, free_ports(nodes + 1), nodes, cpus, memory_mb)
     cluster.write()
     try:
         cluster.start("munged")

@@ -5,7 +5,14 @@ from pathlib import Path
 
 
 def slurm_conf(
-    folder: Path, *, host: str, user: str, ports: Sequence[int], nodes: int, cpus: int
+    folder: Path,
+    *,
+    host: str,
+    user: str,
+    ports: Sequence[int],
+    nodes: int,
+    cpus: int,
+    memory_mb: int,
 ) -> str:
     """Return a slurm.conf. The first port is that of slurmctld, the others are of the nodes."""
     lines = [
@@ -41,7 +48,7 @@ def slurm_conf(
     ]
     lines += [
         f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[number]} "
-        f"CPUs={cpus} RealMemory=4000 State=UNKNOWN"
+        f"CPUs={cpus} RealMemory={memory_mb} State=UNKNOWN"
         for number in range(1, nodes + 1)
     ]
     lines.append(f"PartitionName=main Nodes=n[1-{nodes}] Default=YES MaxTime=60 State=UP")

@@ -116,7 +116,8 @@ def test_the_demo_drives_the_whole_loop_and_finds_it_again(tmp_path: Path) -> No
 @pytest.mark.skipif(bool(missing_programs()), reason="Slurm is not installed")
 def test_the_demo_trains_in_a_pool_of_slurm(tmp_path: Path) -> None:
     with (
-        running_slurm(tmp_path / "slurm") as cluster,
+        # The nodes have as much as the cheapest tier of any machine, which Slurm only counts.
+        running_slurm(tmp_path / "slurm", memory_mb=2**20) as cluster,
         # The agents of the pool keep their files in the home folder.
         demos(tmp_path, SLURM_CONF=str(cluster.conf), HOME=str(tmp_path)) as start,
     ):

@@ -38,9 +38,10 @@ def pool_reason(workload: Workload, pool: Pool) -> str:
         return f"{pool.problem.rstrip('.')}. Slipway keeps asking."
     allocation = Allocation.objects.open().filter(workload=workload).first()
     if allocation is None:
-        return (
-            f"pool {pool.name} takes {pool.most_requests} requests at once, and others are ahead."
-        )
+        if Allocation.objects.open().filter(pool=pool).count() < pool.most_requests:
+            return f"it is about to be submitted to pool {pool.name}."
+        requests = count_noun(pool.most_requests, "request")
+        return f"pool {pool.name} takes {requests} at once, and others are ahead."
     if not allocation.handle:
         return f"it is being submitted to pool {pool.name}."
     if allocation.detail:

@@ -113,9 +113,19 @@ def test_a_job_in_a_pool_is_left_alone_by_our_own_nodes(
     assert workload_of(outside).state == "placed"
     assert workload_of(inside).state == "queued"
     shown = json_of(bob.get(f"projects/vision/jobs/{inside['workload']['id']}"))
-    assert "pool twin takes 8 requests at once" in shown["workload"]["explanation"]
+    assert "about to be submitted to pool twin" in shown["workload"]["explanation"]
     assert (shown["pool"], outside["pool"]) == ("twin", None)
     assert refusal(root.delete("pools/twin")).code == "pool_in_use"
+
+
+def test_a_job_behind_the_requests_of_a_pool_says_how_many_there_may_be(
+    root: Api, bob: Api, machine: Machine
+) -> None:
+    pool = Pool.objects.get(pk=make_pool(root, most_requests=1)["id"])
+    first, second = made_job(bob, pool="twin"), made_job(bob, pool="twin")
+    Allocation.objects.create(pool=pool, workload=workload_of(first), epoch=1)
+    shown = json_of(bob.get(f"projects/vision/jobs/{second['workload']['id']}"))
+    assert "pool twin takes 1 request at once" in shown["workload"]["explanation"]
 
 
 def test_a_node_of_an_allocation_takes_its_placement_alone(
