@@ -47,7 +47,15 @@ GROUPS: tuple[tuple[str, tuple[DocsFile, ...]], ...] = (
             map(
                 _user_page,
                 (
-                    *("training", "frameworks", "sweeps", "pipelines", "schedules", "pools"),
+                    *(
+                        "training",
+                        "frameworks",
+                        "sweeps",
+                        "pipelines",
+                        "schedules",
+                        "pools",
+                        "slurm",
+                    ),
                     *("environments", "strategies", "experiments", "mlflow"),
                 ),
             )
