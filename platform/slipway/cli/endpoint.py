@@ -22,7 +22,7 @@ from slipway.cli.watch import PipeScreen, shows_colours
 from slipway.console import LogLines
 from slipway.endpoint import Endpoint
 from slipway.resources.endpoints import plan_of
-from slipway.schemas.endpoints import EndpointOut, PlanKind, RolloutOut
+from slipway.schemas.endpoints import EndpointOut, PlanKind, RevisionOut, RolloutOut
 from slipway.schemas.json_text import read_json
 from slipway.schemas.money import dollars
 from slipway.schemas.training import LogPiece
@@ -52,6 +52,15 @@ _PAST = ("retired", "failed")
 MAX_INPUT_BYTES = 64 * 1024**2
 
 
+def _revision_text(revision: RevisionOut) -> str:
+    """Return a revision as one line: model, state, share of the traffic, environment."""
+    share = f"{revision.weight} %" + (" once resumed" if revision.state == "paused" else "")
+    parts = [f"{revision.model} {revision.version}", revision.state, share]
+    if revision.environment_version:
+        parts.append(f"environment {revision.environment_version}")
+    return f"{revision.number}: {', '.join(parts)}"
+
+
 def _show(session: Session, endpoint: EndpointOut) -> None:
     if session.output.as_json:
         session.output.document(endpoint)
@@ -66,9 +75,7 @@ def _show(session: Session, endpoint: EndpointOut) -> None:
         "Why": endpoint.reason,
         "Address": endpoint.url,
         "Revisions": [
-            f"{revision.number}: {revision.model} {revision.version}, "
-            f"{revision.state}, {revision.weight} %"
-            + (" once resumed" if revision.state == "paused" else "")
+            _revision_text(revision)
             for revision in endpoint.revisions
             if revision.weight or revision.state not in _PAST
         ],

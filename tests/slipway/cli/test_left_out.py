@@ -114,3 +114,14 @@ def test_figures_of_a_version_are_counted(here: Cli, server: TrainingServer) -> 
     ran = here("model", "show", "digits", "1")
     assert ran.code == 0, ran.err
     assert "1 more figure not shown." in ran.err
+
+
+def test_a_revision_names_its_environment(here: Cli, server: TrainingServer) -> None:
+    revision = {"number": 2, "model": "digits", "version": "7", "state": "live", "weight": 100}
+    counts = {"replicas_ready": 1, "desired_replicas": 1, "answered": 0, "failed": 0}
+    made = {"made_by": "bob@example.org", "created_at": AT, "environment_version": "trees@3"}
+    revisions = [revision | counts | made]
+    server.answers[f"projects/{PROJECT}/endpoints/digits"] = ENDPOINT | {"revisions": revisions}
+    ran = here("endpoint", "show", "digits")
+    assert ran.code == 0, ran.err
+    assert "2: digits 7, live, 100 %, environment trees@3" in ran.out
