@@ -20,6 +20,8 @@ _METHODS = {
     "tpe": "tpe",
     "tpe-multivariate": "tpe-multivariate",
     "qmc": "qmc",
+    "cma-es": "cma-es",
+    "gp": "gp",
 }
 _GOALS = {"maximize": "max", "minimize": "min", "max": "max", "min": "min"}
 # They name a place at W&B, or are notes for people.

@@ -18,18 +18,24 @@ _BEST, _NEWEST = 25, 150
 
 
 def history_of(sweep: Sweep) -> Sequence[PastTrial]:
-    """Return the earlier trials that matter, in the order of their numbers."""
+    """Return the earlier trials that matter, in the order of their numbers.
+
+    Those of CMA-ES are all that are complete, in the order of their ends.
+    """
     if sweep.algorithm in _WITHOUT_HISTORY:
         return []
     trials = Trial.objects.filter(sweep=sweep)
     complete = trials.filter(state=TrialState.COMPLETE)
+    if sweep.algorithm == "cma-es":
+        rows = _rows(complete.order_by("ended_at", "number"))
+        return [PastTrial(row[1], row[2], row[3], is_running=False) for row in rows]
     best = complete.order_by("-value" if sweep.goal == "max" else "value")[:_BEST]
-    rows = {
+    by_id = {
         row[0]: row
         for part in (best, trials.order_by("-number")[:_NEWEST], trials.running())
         for row in _rows(part)
     }
-    pruned = [pk for pk, row in rows.items() if row[4] == TrialState.PRUNED]
+    pruned = [pk for pk, row in by_id.items() if row[4] == TrialState.PRUNED]
     cut = TrialRung.objects.filter(trial__in=pruned, is_cut=True) if pruned else ()
     counts = {rung.trial_id: rung.count for rung in cut}
     history = [
@@ -40,7 +46,7 @@ def history_of(sweep: Sweep) -> Sequence[PastTrial]:
             is_running=state == TrialState.RUNNING,
             pruned_after=counts.get(pk, 0) if state == TrialState.PRUNED else None,
         )
-        for pk, number, values, value, state in rows.values()
+        for pk, number, values, value, state in by_id.values()
     ]
     return sorted(history, key=lambda trial: trial.number)
 

@@ -25,7 +25,8 @@ class PastTrial:
 class SuggestionInput:
     """Input of a suggestion, and all of it, so that it can be repeated after a crash.
 
-    `history` are the trials that matter, in the order of numbers.
+    `history` are the trials that matter, in the order of numbers. For CMA-ES they are the complete
+    ones, in the order of their ends.
     """
 
     algorithm: str

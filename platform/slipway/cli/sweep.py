@@ -84,7 +84,7 @@ MetricOption = Annotated[
 ]
 AlgorithmOption = Annotated[
     str | None,
-    typer.Option("--algorithm", help="random, grid, tpe, tpe-multivariate or qmc."),
+    typer.Option("--algorithm", help="random, grid, tpe, tpe-multivariate, qmc, cma-es or gp."),
 ]
 ParallelOption = Annotated[
     int | None, typer.Option("--parallel", min=1, help="Trials that run at once.")

@@ -33,8 +33,9 @@ _MAX_CHOICES = 100
 # Finite, and small enough that differences of two of them are finite.
 _LARGEST = 1e300
 _LARGEST_WHOLE = 2**53
+_LEAST_FOR_CMA = 2
 
-Algorithm = Literal["random", "grid", "tpe", "tpe-multivariate", "qmc"]
+Algorithm = Literal["random", "grid", "tpe", "tpe-multivariate", "qmc", "cma-es", "gp"]
 Scheduler = Literal["none", "median", "asha", "hyperband"]
 Goal = Literal["min", "max"]
 # Values of a trial's parameters. A parameter whose condition does not hold has none.
@@ -184,6 +185,11 @@ class SweepIn(RequestSchema):
                         f"grid needs countable values: give {name} a step or choices, "
                         f"or choose another algorithm"
                     )
+        if self.algorithm == "cma-es" and len(numeric_names(self.parameters)) < _LEAST_FOR_CMA:
+            raise ValueError(
+                "cma-es needs at least two parameters with a range of numbers and no condition; "
+                "choose another algorithm, such as tpe"
+            )
         return self
 
     def _check_conditions(self, name: str, space: ParameterSpace) -> None:
@@ -298,6 +304,15 @@ def ordered(parameters: Mapping[str, ParameterSpace]) -> list[str]:
         names += ready
         left = [name for name in left if name not in ready]
     return names
+
+
+def numeric_names(parameters: Mapping[str, ParameterSpace]) -> list[str]:
+    """Return the names of parameters with a range of numbers that exist in every trial."""
+    return [
+        name
+        for name, space in sorted(parameters.items())
+        if space.type != "choice" and not space.when and space.low != space.high
+    ]
 
 
 def applies(space: ParameterSpace, values: Mapping[str, float | int | str]) -> bool:

@@ -16,10 +16,11 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.exceptions import ExperimentalWarning
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, Trial, TrialState
 from scipy.stats import qmc
 
+from portal.sweeps.adapters.points import value_at
 from portal.sweeps.ports import PastTrial, SuggestionInput
 from slipway.schemas.sweeps import ParameterSpace, ParameterValues, applies, grid, ordered
 
@@ -30,7 +31,7 @@ _DIRECTIONS: dict[str, Literal["maximize", "minimize"]] = {"max": "maximize", "m
 
 
 class OptunaSampler:
-    """The `Sampler` of all algorithms: Optuna's, the grid, and Sobol's sequence of SciPy."""
+    """The `Sampler` of Optuna's algorithms, the grid, and Sobol's sequence of SciPy."""
 
     def suggest(
         self, search: SuggestionInput, *, first: int, count: int
@@ -67,6 +68,9 @@ def _sampler(search: SuggestionInput, first: int) -> BaseSampler:
     seed = (search.seed * 1_000_003 + first) % 2**32
     if search.algorithm == "random":
         return RandomSampler(seed=seed)
+    if search.algorithm == "gp":
+        # The first trials, and parameters with conditions, are random.
+        return GPSampler(seed=seed, warn_independent_sampling=False)
     is_multivariate = search.algorithm == "tpe-multivariate"
     # Running trials count as bad ones, so that those beside each other differ.
     return TPESampler(
@@ -136,20 +140,6 @@ def _sobol(search: SuggestionInput, first: int, count: int) -> list[ParameterVal
         for name, part in zip(names, point, strict=True):
             space = search.parameters[name]
             if applies(space, values):
-                values[name] = _at(space, float(part))
+                values[name] = value_at(space, float(part))
         suggestions.append(values)
     return suggestions
-
-
-def _at(space: ParameterSpace, part: float) -> float | int | str:
-    """Return the value at a part of a range: 0 is its low end, 1 the high one."""
-    values = space.values() if not space.log else None
-    if values is not None:
-        return values[min(int(part * len(values)), len(values) - 1)]
-    low, high = float(space.low or 0), float(space.high or 0)
-    if space.type == "int":
-        low, high = low - 0.5, high + 0.5
-    value = low * (high / low) ** part if space.log else low + (high - low) * part
-    if space.type == "int":
-        return min(max(round(value), int(space.low or 0)), int(space.high or 0))
-    return min(max(value, low), high)

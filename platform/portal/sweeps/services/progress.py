@@ -208,7 +208,7 @@ def _start_new_trials(sweep: Sweep, count: int) -> None:
         seed=sweep.seed,
         history=history_of(sweep),
     )
-    for values in sampler().suggest(search, first=sweep.started, count=count):
+    for values in sampler(sweep.algorithm).suggest(search, first=sweep.started, count=count):
         try:
             if not _start_trial(sweep, values):
                 return  # Another process is at it, or the sweep was paused.

@@ -11,6 +11,7 @@ from portal.accounts import audit
 from portal.accounts.models import Project, User
 from portal.core.enqueue import enqueue_on_commit
 from portal.core.errors import Conflict, InvalidInput
+from portal.sweeps.algorithms import require_packages
 from portal.sweeps.models import Sweep, Trial
 from portal.sweeps.tasks import advance
 from portal.sweeps.transitions import add_trials, move_sweep, run_again
@@ -51,7 +52,11 @@ def start_sweep(*, project: Project, by: User, requested: SweepIn) -> Sweep:
 
 
 def trials_of(requested: SweepIn) -> int:
-    """Return how many trials a sweep has. Raises InvalidInput for a grid that is too large."""
+    """Return how many trials a sweep has.
+
+    Raises InvalidInput for a grid that is too large, and for an algorithm that is not installed.
+    """
+    require_packages(requested.algorithm)
     if requested.algorithm != "grid":
         return requested.trials
     combinations = len(grid(requested.parameters))
@@ -84,6 +89,7 @@ def sweep_request(sweep: Sweep) -> SweepIn:
 
 def settled_sweep(*, project: Project, by: User, requested: SweepIn) -> SweepIn:
     """Return a submission whose job is settled, as `settled_job` does. Starts nothing."""
+    require_packages(requested.algorithm)
     job = settled_job(project=project, by=by, requested=requested.job)
     return requested.model_copy(update={"job": job})
 

@@ -23,6 +23,8 @@ _ALGORITHMS = [
     ("tpe", "TPE"),
     ("tpe-multivariate", "Multivariate TPE"),
     ("random", "Random"),
+    ("cma-es", "CMA-ES"),
+    ("gp", "Gaussian process"),
     ("qmc", "Quasi-random (Sobol)"),
     ("grid", "Grid"),
 ]
@@ -60,7 +62,8 @@ class NewSweep(NewJob):
     goal = forms.ChoiceField(choices=[("max", "Maximize"), ("min", "Minimize")])
     algorithm = forms.ChoiceField(
         choices=_ALGORITHMS,
-        help_text="TPE learns from earlier trials. A grid tries all combinations.",
+        help_text="TPE, CMA-ES and Gaussian process learn from earlier trials. A grid tries all "
+        "combinations.",
     )
     trials = forms.IntegerField(label="Trials", min_value=1, max_value=MAX_TRIALS)
     parallel = forms.IntegerField(label="Trials at once", min_value=1, max_value=MAX_PARALLEL)
