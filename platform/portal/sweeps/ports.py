@@ -11,7 +11,8 @@ from slipway.schemas.sweeps import Goal, ParameterSpace, ParameterValues
 class PastTrial:
     """A trial that was started before. `value` is None while it runs, and if it has failed.
 
-    One that was stopped early has `pruned_after`, the number of values it had logged.
+    One that was stopped early has `pruned_after`, the number of values it had logged. `violations`
+    has a number for each constraint, more than 0 if it is violated.
     """
 
     number: int
@@ -19,6 +20,13 @@ class PastTrial:
     value: float | None
     is_running: bool
     pruned_after: int | None = None
+    other_values: Sequence[float] = ()
+    violations: Sequence[float] = ()
+
+    @property
+    def violation(self) -> float:
+        """How far the trial is from being feasible: 0 if it is."""
+        return sum(max(0.0, each) for each in self.violations)
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,7 @@ class SuggestionInput:
     goal: Goal
     seed: int
     history: Sequence[PastTrial]
+    other_goals: Sequence[Goal] = ()
 
 
 class Sampler(Protocol):

@@ -34,11 +34,13 @@ class SweepSummary:
     """Numbers of a sweep. Money in nano-USD; what is expected is None until a trial has ended.
 
     `saved_nano_usd` is how much less the pruned trials have cost than as many complete ones, None
-    while there are none of either.
+    while there are none of either. With several metrics there is no best trial. `infeasible` of the
+    complete trials violate a constraint.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
     best: Trial | None = None
+    infeasible: int = 0
     cost_nano_usd: int = 0
     expected_nano_usd: int | None = None
     expected_end: datetime | None = None
@@ -52,7 +54,8 @@ def summaries_of(sweeps: Sequence[Sweep]) -> dict[str, SweepSummary]:
     rows = Trial.objects.filter(sweep__in=ids).order_by().values_list("sweep", "state")
     for sweep_id, state, number in rows.annotate(number=Count("pk")):
         counts.setdefault(sweep_id, {})[state] = number
-    best = _best_of(ids)
+    infeasible = _infeasible_of([sweep.pk for sweep in sweeps if sweep.constraints])
+    best = _best_of([sweep.pk for sweep in sweeps if not sweep.other_metrics])
     costs = _costs_of(ids)
     durations = _durations_of(ids)
     return {
@@ -60,6 +63,7 @@ def summaries_of(sweeps: Sequence[Sweep]) -> dict[str, SweepSummary]:
             sweep,
             counts.get(sweep.pk, {}),
             best.get(sweep.pk),
+            infeasible.get(sweep.pk, 0),
             costs.get(sweep.pk, _Cost()),
             durations.get(sweep.pk),
         )
@@ -136,8 +140,17 @@ def _durations_of(sweep_ids: Sequence[str]) -> dict[str, timedelta]:
     return dict(ended.values_list("sweep").annotate(mean=Avg(duration)))
 
 
+def _infeasible_of(ids: Sequence[str]) -> dict[str, int]:
+    if not ids:
+        return {}
+    trials = Trial.objects.filter(sweep__in=ids, state=TrialState.COMPLETE, is_feasible=False)
+    return dict(trials.order_by().values_list("sweep").annotate(number=Count("pk")))
+
+
 def _best_of(ids: Sequence[str]) -> dict[str, Trial]:
-    complete = Trial.objects.filter(sweep=OuterRef("pk"), state=TrialState.COMPLETE)
+    complete = Trial.objects.filter(
+        sweep=OuterRef("pk"), state=TrialState.COMPLETE, is_feasible=True
+    )
     highest = complete.order_by("-value", "number").values("pk")[:1]
     lowest = complete.order_by("value", "number").values("pk")[:1]
     trial = Case(
@@ -155,17 +168,19 @@ def _summary(
     sweep: Sweep,
     counts: dict[str, int],
     best: Trial | None,
+    infeasible: int,
     cost: _Cost,
     duration: timedelta | None,
 ) -> SweepSummary:
     ended = sum(counts.values()) - counts.get(TrialState.RUNNING, 0)
     # A trial may end between the queries, so there can be a duration without an ended trial.
     if sweep.status != SweepState.RUNNING or duration is None or not ended:
-        return SweepSummary(counts, best, cost.total, saved_nano_usd=cost.saved(counts))
+        return SweepSummary(counts, best, infeasible, cost.total, saved_nano_usd=cost.saved(counts))
     rounds = math.ceil((sweep.trials - ended) / sweep.parallel)
     return SweepSummary(
         counts,
         best,
+        infeasible,
         cost.total,
         expected_nano_usd=max(cost.total, round(cost.of_ended / ended * sweep.trials)),
         expected_end=clock.now() + duration * rounds,

@@ -1,14 +1,16 @@
 """Sweeps: searches for the parameters with which a script does best."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from slipway.connection import Connection
 from slipway.pages import Pages
-from slipway.parameter_spaces import parse_metric, parse_space
+from slipway.parameter_spaces import parse_constraint, parse_metric, parse_space
 from slipway.resources.requests import build
 from slipway.schemas.base import PageOf
 from slipway.schemas.sweeps import (
+    Constraint,
+    FrontOut,
     Metric,
     ParameterSpace,
     SweepExtension,
@@ -25,8 +27,8 @@ _FIRST_LOOK_S, _LATER_LOOKS_S = 0.2, 3.0
 class Sweeps:
     """The sweeps of a project. `sweep` is the id of one.
 
-    GET, POST projects/{project}/sweeps · POST sweeps/quote · GET sweeps/{sweep}, …/trials ·
-    POST …/pause, resume, extend, stop
+    GET, POST projects/{project}/sweeps · POST sweeps/quote · GET sweeps/{sweep}, …/trials,
+    …/front · POST …/pause, resume, extend, stop
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -45,6 +47,10 @@ class Sweeps:
         """List the trials of a sweep, newest first."""
         segments = (*_path(project, sweep), "trials")
         return Pages(self._connection, segments, PageOf[TrialOut])
+
+    def front(self, sweep: str, *, project: str) -> FrontOut:
+        """Return the Pareto front of a sweep with several metrics."""
+        return self._connection.fetch(FrontOut, "GET", *_path(project, sweep), "front")
 
     def start(self, body: SweepIn, *, project: str) -> SweepOut:
         """Start a sweep. See `sweep_body`. Raises InvalidInput for what can never run."""
@@ -93,7 +99,8 @@ def sweep_body(
     job: JobIn,
     *,
     parameters: Mapping[str, str | ParameterSpace],
-    metric: str | Metric,
+    metric: str | Metric | Sequence[str | Metric],
+    constraints: Sequence[str | Constraint] = (),
     name: str | None = None,
     algorithm: str | None = None,
     trials: int | None = None,
@@ -106,10 +113,15 @@ def sweep_body(
 ) -> SweepIn:
     """Return the request body that starts or quotes a sweep, or raise InvalidInput.
 
-    `parameters` are ranges such as `loguniform(1e-4,1e-1)`, and `metric` is such as `accuracy:max`.
+    `parameters` are ranges such as `loguniform(1e-4,1e-1)`, and `metric` is such as `accuracy:max`,
+    or several of them; then there is a Pareto front in place of a best trial. `constraints` are
+    such as `latency_ms<=20`.
     `scheduler` stops trials early (`asha`, `hyperband`, `median`); it first compares them after
     `min_values` values of the metric.
     """
+    listed = [metric] if isinstance(metric, str | Metric) else metric
+    first, *others = [parse_metric(each) if isinstance(each, str) else each for each in listed]
+    bounds = [parse_constraint(each) if isinstance(each, str) else each for each in constraints]
     return build(
         SweepIn,
         name=name,
@@ -118,7 +130,9 @@ def sweep_body(
             key: parse_space(key, space) if isinstance(space, str) else space
             for key, space in parameters.items()
         },
-        metric=parse_metric(metric) if isinstance(metric, str) else metric,
+        metric=first,
+        other_metrics=others or None,
+        constraints=bounds or None,
         algorithm=algorithm,
         trials=trials,
         parallel=parallel,

@@ -7,6 +7,7 @@ POST   projects/{project}/sweeps                  SweepIn → SweepOut (201)
 POST   projects/{project}/sweeps/quote            SweepIn → SweepQuote: nothing is started
 GET    projects/{project}/sweeps/{sweep}          SweepOut
 GET    projects/{project}/sweeps/{sweep}/trials   PageOf[TrialOut]
+GET    projects/{project}/sweeps/{sweep}/front    FrontOut: with several metrics, the best trials
 POST   projects/{project}/sweeps/{sweep}/pause    → SweepOut: no further trials until it is resumed
 POST   projects/{project}/sweeps/{sweep}/resume   → SweepOut
 POST   projects/{project}/sweeps/{sweep}/extend   SweepExtension → SweepOut: more trials
@@ -29,13 +30,16 @@ MAX_TRIALS = 10_000
 MAX_PARALLEL = 100
 MAX_MIN_VALUES = 10_000
 MAX_ETA = 10
+MAX_METRICS = 4
+MAX_CONSTRAINTS = 10
+MAX_ON_FRONT = 200
 _MAX_CHOICES = 100
 # Finite, and small enough that differences of two of them are finite.
 _LARGEST = 1e300
 _LARGEST_WHOLE = 2**53
 _LEAST_FOR_CMA = 2
 
-Algorithm = Literal["random", "grid", "tpe", "tpe-multivariate", "qmc", "cma-es", "gp"]
+Algorithm = Literal["random", "grid", "tpe", "tpe-multivariate", "qmc", "cma-es", "gp", "nsga-ii"]
 Scheduler = Literal["none", "median", "asha", "hyperband"]
 Goal = Literal["min", "max"]
 # Values of a trial's parameters. A parameter whose condition does not hold has none.
@@ -144,6 +148,21 @@ class Metric(RequestSchema):
     goal: Goal = "max"
 
 
+class Constraint(RequestSchema):
+    """A bound of a metric that the script logs. A trial beyond it is infeasible, and never best."""
+
+    metric: MetricName
+    op: Literal["<=", ">="]
+    bound: Number = Field(ge=-_LARGEST, le=_LARGEST)
+
+    def violation(self, value: float) -> float:
+        """Return how far a value is beyond the bound: 0 or less if it is not."""
+        return value - self.bound if self.op == "<=" else self.bound - value
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.op} {self.bound:.6g}"
+
+
 class SweepIn(RequestSchema):
     """A sweep to start: jobs like `job`, each with other values of `parameters`.
 
@@ -155,12 +174,17 @@ class SweepIn(RequestSchema):
     compares them after `min_values` values, `eta` times as many, and so on, and lets the best of
     `eta` go on; `hyperband` does so with several first comparisons. `median` compares after each
     `min_values` values.
+
+    `other_metrics` are optimized at the same time as `metric`. There is no best trial then, but a
+    Pareto front. Each of `constraints` must hold for a trial to be the best.
     """
 
     name: Name | None = None
     job: JobIn
     parameters: dict[ParameterName, ParameterSpace] = Field(min_length=1, max_length=50)
     metric: Metric
+    other_metrics: list[Metric] = Field(default=[], max_length=MAX_METRICS - 1)
+    constraints: list[Constraint] = Field(default=[], max_length=MAX_CONSTRAINTS)
     algorithm: Algorithm = "tpe"
     trials: Whole = Field(default=20, ge=1, le=MAX_TRIALS)
     parallel: Whole = Field(default=2, ge=1, le=MAX_PARALLEL)
@@ -178,6 +202,7 @@ class SweepIn(RequestSchema):
         for name, space in self.parameters.items():
             self._check_conditions(name, space)
         ordered(self.parameters)
+        self._check_metrics()
         if self.algorithm == "grid":
             for name, space in self.parameters.items():
                 if space.values() is None:
@@ -191,6 +216,22 @@ class SweepIn(RequestSchema):
                 "choose another algorithm, such as tpe"
             )
         return self
+
+    def _check_metrics(self) -> None:
+        names = [self.metric.name, *(metric.name for metric in self.other_metrics)]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise ValueError(f"{twice[0]} is named twice as a metric; leave out one of them")
+        if self.other_metrics and self.scheduler != "none":
+            raise ValueError(
+                "early stopping compares trials by one metric, and this sweep has several; "
+                "use the scheduler none, or make the others constraints"
+            )
+        if self.other_metrics and self.algorithm == "cma-es":
+            raise ValueError(
+                "cma-es optimizes one metric, and this sweep has several; use nsga-ii or "
+                "tpe-multivariate"
+            )
 
     def _check_conditions(self, name: str, space: ParameterSpace) -> None:
         for other, values in space.when.items():
@@ -236,6 +277,9 @@ class BestTrial(AnswerSchema):
 class SweepOut(AnswerSchema):
     """A sweep. `trials` is how many it may start, and the counts are of those it has started.
 
+    `infeasible` of the complete trials violate a constraint. `best` is null with several metrics;
+    `GET …/front` has the best trials then.
+
     `cost_nano_usd` is the cost of its jobs so far, `expected_nano_usd` and `expected_end` the
     totals, estimated from the trials that have ended. `saved_nano_usd` is how much less the pruned
     trials have cost than as many complete ones, null while there are none of either. `explanation`
@@ -250,6 +294,8 @@ class SweepOut(AnswerSchema):
     next_step: str | None = None
     algorithm: Algorithm
     metric: Metric
+    other_metrics: list[Metric]
+    constraints: list[Constraint]
     parameters: dict[str, ParameterSpace]
     script: str
     tier: str
@@ -266,6 +312,7 @@ class SweepOut(AnswerSchema):
     failed: int
     stopped: int
     pruned: int
+    infeasible: int
     best: BestTrial | None = None
     cost_nano_usd: int
     expected_nano_usd: int | None = None
@@ -280,17 +327,35 @@ class TrialOut(AnswerSchema):
     """A trial: one set of values. `job` is its newest job, `attempt` counts its jobs.
 
     `value` is the last value of the metric, null until the trial is complete or pruned.
+    `other_values` are those of the other metrics, `constraint_values` those of the metrics of the
+    constraints, both in their order and empty until it is complete. It is feasible unless a
+    constraint is violated.
     """
 
     number: int
     state: TrialState
     parameters: ParameterValues
     value: float | None = None
+    other_values: list[float] = []
+    constraint_values: list[float] = []
+    is_feasible: bool = True
     explanation: str = ""
     job: str
     attempt: int
     created_at: datetime
     ended_at: datetime | None = None
+
+
+class FrontOut(AnswerSchema):
+    """The Pareto front: feasible trials than which no other is as good in all metrics and better.
+
+    The best by the first metric come first. It is of the newest 2,000 complete trials, and has 200
+    trials at most; `count` says how many it has without that limit.
+    """
+
+    metrics: list[Metric]
+    count: int
+    trials: list[TrialOut]
 
 
 def ordered(parameters: Mapping[str, ParameterSpace]) -> list[str]:

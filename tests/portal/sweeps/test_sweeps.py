@@ -162,7 +162,7 @@ def test_algorithms_that_learn_come_near_the_optimum(algorithm: str) -> None:
 
 @pytest.mark.parametrize(("algorithm", "package"), [("cma-es", "cmaes"), ("gp", "torch")])
 def test_an_algorithm_that_is_not_installed_is_refused(
-    bob: Api, monkeypatch: pytest.MonkeyPatch, algorithm: str, package: str
+    bob: Api, machine: Machine, monkeypatch: pytest.MonkeyPatch, algorithm: str, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     take_code(bob)

@@ -10,6 +10,7 @@ from portal.accounts.principal import require_principal
 from portal.api.routing import gate
 from portal.api.v1.serializers import PageParameters, SearchParameters, page_of
 from portal.core.pagination import Page, paginate
+from portal.sweeps.fronts import front_of
 from portal.sweeps.gates import SweepRole, gated_sweep
 from portal.sweeps.models import Sweep, Trial
 from portal.sweeps.services import sweeps as services
@@ -18,7 +19,9 @@ from portal.sweeps.summaries import SweepSummary, summaries_of
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf
 from slipway.schemas.sweeps import (
+    MAX_ON_FRONT,
     BestTrial,
+    FrontOut,
     SweepExtension,
     SweepIn,
     SweepOut,
@@ -46,6 +49,8 @@ def _out(sweep: Sweep, summary: SweepSummary) -> SweepOut:
         next_step=sweep.next_step or None,
         algorithm=sweep.algorithm,
         metric=sweep.objective,
+        other_metrics=sweep.objectives[1:],
+        constraints=sweep.bounds,
         parameters=sweep.parameters,
         script=sweep.job["script"],
         tier=sweep.job["tier"],
@@ -62,6 +67,7 @@ def _out(sweep: Sweep, summary: SweepSummary) -> SweepOut:
         failed=counts.get(TrialState.FAILED, 0),
         stopped=counts.get(TrialState.STOPPED, 0),
         pruned=counts.get(TrialState.PRUNED, 0),
+        infeasible=summary.infeasible,
         best=_best(best) if best is not None else None,
         cost_nano_usd=summary.cost_nano_usd,
         expected_nano_usd=summary.expected_nano_usd,
@@ -86,6 +92,9 @@ def _trial_out(trial: Trial) -> TrialOut:
         state=trial.status,
         parameters=trial.values,
         value=trial.value,
+        other_values=trial.other_values,
+        constraint_values=trial.constraint_values,
+        is_feasible=trial.is_feasible,
         explanation=trial.explanation,
         job=trial.job_id,
         attempt=trial.attempt,
@@ -139,6 +148,18 @@ def list_trials(
     """List the trials of a sweep, newest first."""
     trials = Trial.objects.filter(sweep=gated_sweep(request))
     return page_of(paginate(trials, cursor=query.cursor, limit=query.limit), _trial_out)
+
+
+@router.get(f"{_SWEEP}/front", auth=gate(_SEE), response=FrontOut)
+def get_front(request: HttpRequest, project: str, sweep: str) -> FrontOut:
+    """Get the Pareto front of a sweep. One with a single metric has its best trials there."""
+    row = gated_sweep(request)
+    trials = front_of(row)
+    return FrontOut(
+        metrics=row.objectives,
+        count=len(trials),
+        trials=[_trial_out(trial) for trial in trials[:MAX_ON_FRONT]],
+    )
 
 
 @router.post(f"{_SWEEP}/pause", auth=gate(_CHANGE), response=SweepOut)

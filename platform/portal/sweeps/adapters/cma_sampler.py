@@ -53,7 +53,13 @@ def _replayed(search: SuggestionInput, names: Sequence[str]) -> CMA:
     for start in range(0, len(complete) - size + 1, size):
         batch = complete[start : start + size]
         optimizer.tell(
-            [(_point(search, names, trial), _loss(search, trial)) for trial in batch],
+            list(
+                zip(
+                    [_point(search, names, trial) for trial in batch],
+                    _losses(search, batch),
+                    strict=True,
+                )
+            )
         )
         if optimizer.should_stop():
             restarts += 1
@@ -73,6 +79,12 @@ def _point(search: SuggestionInput, names: Sequence[str], trial: PastTrial) -> n
     return np.array([part_of(search.parameters[name], float(trial.values[name])) for name in names])
 
 
-def _loss(search: SuggestionInput, trial: PastTrial) -> float:
-    value = trial.value or 0.0
-    return -value if search.goal == "max" else value
+def _losses(search: SuggestionInput, trials: Sequence[PastTrial]) -> list[float]:
+    """Return the losses of trials. Infeasible ones are worse than all others."""
+    sign = -1.0 if search.goal == "max" else 1.0
+    losses = [sign * (trial.value or 0.0) for trial in trials]
+    worst = max(losses)
+    return [
+        worst + 1.0 + trial.violation if trial.violation else loss
+        for trial, loss in zip(trials, losses, strict=True)
+    ]

@@ -16,7 +16,8 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.exceptions import ExperimentalWarning
-from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.samplers.nsgaii import SBXCrossover
 from optuna.trial import FrozenTrial, Trial, TrialState
 from scipy.stats import qmc
 
@@ -27,6 +28,10 @@ from slipway.schemas.sweeps import ParameterSpace, ParameterValues, applies, gri
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 # Trials need a time, on which no suggestion depends.
 _SOME_TIME = datetime(2000, 1, 1)  # noqa: DTZ001  (of Optuna, which has none with a time zone)
+# Small, so that sweeps of a hundred trials get beyond the random first ones.
+_POPULATION = 20
+_MUTATION = 0.2
+_GENERATION = {"NSGAIISampler:generation": 0}
 _DIRECTIONS: dict[str, Literal["maximize", "minimize"]] = {"max": "maximize", "min": "minimize"}
 
 
@@ -50,7 +55,10 @@ class OptunaSampler:
 
 def _optuna(search: SuggestionInput, first: int, count: int) -> list[ParameterValues]:
     distributions = {name: _distribution(space) for name, space in search.parameters.items()}
-    study = optuna.create_study(sampler=_sampler(search, first), direction=_DIRECTIONS[search.goal])
+    study = optuna.create_study(
+        sampler=_sampler(search, first),
+        directions=[_DIRECTIONS[goal] for goal in (search.goal, *search.other_goals)],
+    )
     study.add_trials([_frozen(trial, distributions) for trial in search.history])
     suggestions = []
     for _ in range(count):
@@ -71,6 +79,16 @@ def _sampler(search: SuggestionInput, first: int) -> BaseSampler:
     if search.algorithm == "gp":
         # The first trials, and parameters with conditions, are random.
         return GPSampler(seed=seed, warn_independent_sampling=False)
+    if search.algorithm == "nsga-ii":
+        # All complete trials are one generation, whose best are the parents of the next one. So
+        # nothing of earlier generations needs to be stored.
+        return NSGAIISampler(
+            seed=seed,
+            population_size=_POPULATION,
+            # A mutated value is a random one: with few parameters most children would be.
+            mutation_prob=min(_MUTATION, 1 / len(search.parameters)),
+            crossover=SBXCrossover(),
+        )
     is_multivariate = search.algorithm == "tpe-multivariate"
     # Running trials count as bad ones, so that those beside each other differ.
     return TPESampler(
@@ -117,15 +135,24 @@ def _frozen(trial: PastTrial, distributions: dict[str, BaseDistribution]) -> Fro
         number=-1,  # the study gives it one
         trial_id=-1,
         state=state,
-        value=trial.value if state == TrialState.COMPLETE else None,
+        value=None,
+        values=[trial.value, *trial.other_values]
+        if state == TrialState.COMPLETE and trial.value is not None
+        else None,
         datetime_start=_SOME_TIME,
         datetime_complete=None if state == TrialState.RUNNING else _SOME_TIME,
         params=dict(trial.values),
         distributions={name: distributions[name] for name in trial.values},
         user_attrs={},
-        system_attrs={},
+        system_attrs=_attributes(trial) if state == TrialState.COMPLETE else {},
         intermediate_values=steps,
     )
+
+
+def _attributes(trial: PastTrial) -> dict[str, object]:
+    """Return what samplers read of a complete trial beside its values."""
+    constraints = {"constraints": list(trial.violations)} if trial.violations else {}
+    return {**constraints, **_GENERATION}
 
 
 def _sobol(search: SuggestionInput, first: int, count: int) -> list[ParameterValues]:

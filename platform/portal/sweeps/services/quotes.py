@@ -12,12 +12,12 @@ def quote_sweep(*, project: Project, by: User, spec: SweepIn) -> SweepQuote:
 
     Raises InvalidInput as the start of a sweep does. The snapshot may come later.
     """
+    trials = trials_of(spec)
     job = spec.job.model_copy(update={"name": spec.name or spec.job.name})
     quote = with_cost(
         quote_job(project=project, spec=job),
         admission_request(project=project, by=by, spec=job),
     )
-    trials = trials_of(spec)
     parallel = min(spec.parallel, trials)
     return SweepQuote(
         job=quote,

@@ -1,23 +1,34 @@
 """Forms of sweeps: a new one, which is a job with ranges, and more trials of one."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from django import forms
 from pydantic import ValidationError
 
 from portal.core.validation_messages import validation_predicate
 from portal.web.jobs.forms import NewJob, pairs
-from slipway.parameter_spaces import EXAMPLES, is_range, read_space
+from slipway.errors import InvalidInput
+from slipway.parameter_spaces import (
+    EXAMPLES,
+    is_range,
+    parse_constraint,
+    parse_metric,
+    read_space,
+)
 from slipway.schemas.sweeps import (
     MAX_ETA,
     MAX_MIN_VALUES,
     MAX_PARALLEL,
     MAX_TRIALS,
+    Constraint,
+    Metric,
     ParameterSpace,
     SweepIn,
 )
 from slipway.schemas.training import JobIn
 
+_Parsed = TypeVar("_Parsed")
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
 _ALGORITHMS = [
     ("tpe", "TPE"),
@@ -25,6 +36,7 @@ _ALGORITHMS = [
     ("random", "Random"),
     ("cma-es", "CMA-ES"),
     ("gp", "Gaussian process"),
+    ("nsga-ii", "NSGA-II"),
     ("qmc", "Quasi-random (Sobol)"),
     ("grid", "Grid"),
 ]
@@ -36,7 +48,7 @@ _SCHEDULERS = [
 ]
 _OF_SWEEP = (
     *("metric", "goal", "algorithm", "trials", "parallel", "retries", "seed"),
-    *("scheduler", "min_values", "eta"),
+    *("scheduler", "min_values", "eta", "other_metrics", "constraints"),
 )
 FRESH = {
     "goal": "max",
@@ -60,6 +72,19 @@ class NewSweep(NewJob):
         widget=forms.TextInput(attrs={**_TEXT, "placeholder": "accuracy"}),
     )
     goal = forms.ChoiceField(choices=[("max", "Maximize"), ("min", "Minimize")])
+    other_metrics = forms.CharField(
+        label="Further metrics",
+        required=False,
+        help_text="One per line: name:max or name:min. With several metrics the page shows the "
+        "trials that no other one beats in all of them.",
+        widget=forms.Textarea(attrs={**_TEXT, "rows": 2, "placeholder": "latency_ms:min"}),
+    )
+    constraints = forms.CharField(
+        label="Constraints",
+        required=False,
+        help_text="One per line: a logged metric and its bound. A trial beyond it is never best.",
+        widget=forms.Textarea(attrs={**_TEXT, "rows": 2, "placeholder": "size_mb<=20"}),
+    )
     algorithm = forms.ChoiceField(
         choices=_ALGORITHMS,
         help_text="TPE, CMA-ES and Gaussian process learn from earlier trials. A grid tries all "
@@ -117,6 +142,14 @@ class NewSweep(NewJob):
         self.ranges, plain = read_parameters(self.cleaned_data["params"])
         return plain
 
+    def clean_other_metrics(self) -> list[Metric]:
+        """Read one metric a line."""
+        return _lines(self.cleaned_data["other_metrics"], parse_metric, "name:max or name:min")
+
+    def clean_constraints(self) -> list[Constraint]:
+        """Read one constraint a line."""
+        return _lines(self.cleaned_data["constraints"], parse_constraint, "name<=20 or name>=0.9")
+
     def clean(self) -> dict[str, Any]:
         """Build the request. Errors of the schema are next to their fields."""
         data = super().clean()
@@ -136,6 +169,14 @@ class NewSweep(NewJob):
     def job_settings(self, data: dict[str, Any]) -> dict[str, Any]:
         """Return the clean values of the job alone."""
         return {name: value for name, value in data.items() if name not in _OF_SWEEP}
+
+
+def _lines(text: str, parse: Callable[[str], _Parsed], form: str) -> list[_Parsed]:
+    """Parse lines that are not empty, or raise ValidationError that says which form they need."""
+    try:
+        return [parse(line.strip()) for line in text.splitlines() if line.strip()]
+    except InvalidInput as error:
+        raise forms.ValidationError(f"{error.message} Write {form}.") from error
 
 
 def sweep_in(job: JobIn, ranges: dict[str, ParameterSpace], data: dict[str, Any]) -> SweepIn:

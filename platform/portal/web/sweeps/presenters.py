@@ -1,4 +1,4 @@
-"""Presenters of sweeps: state, curve of the best value so far, rows of trials."""
+"""Presenters of sweeps: state, curve of the best value so far, front, rows of trials."""
 
 import json
 from collections.abc import Sequence
@@ -8,10 +8,11 @@ from django.urls import reverse
 
 from portal.experiments.models import Run
 from portal.experiments.services.job_runs import run_id_of
+from portal.sweeps.fronts import front_of
 from portal.sweeps.models import Sweep, Trial
 from portal.sweeps.summaries import SweepSummary, costs_of_trials
 from slipway.schemas.experiments import MOST_COMPARED
-from slipway.schemas.sweeps import SweepState, TrialState
+from slipway.schemas.sweeps import MAX_ON_FRONT, Metric, SweepState, TrialState
 
 # A chart draws this many trials; the best values so far are always all of them.
 MOST_POINTS = 1000
@@ -58,12 +59,14 @@ class SweepRow:
 class TrialRow:
     """A trial in the table. `run` is the id of its run, "" before its job has started.
 
-    `values` are names, values with six digits, and exact values.
+    `values` are names, values with six digits, and exact values; `measured` are the values of the
+    metrics.
     """
 
     trial: Trial
     status: SweepStatus
     values: Sequence[tuple[str, str, str]]
+    measured: Sequence[float | None]
     cost: int
     run: str
 
@@ -78,11 +81,17 @@ def trial_rows(trials: Sequence[Trial]) -> list[TrialRow]:
             trial,
             SweepStatus.of(trial.state),
             shown_values(trial),
+            measured_values(trial),
             costs.get(trial.pk, 0),
             run_ids[trial.pk] if run_ids[trial.pk] in runs else "",
         )
         for trial in trials
     ]
+
+
+def measured_values(trial: Trial) -> list[float | None]:
+    """Return the values of the metrics of a trial, the first one None before it has any."""
+    return [trial.value, *trial.other_values]
 
 
 def shown_values(trial: Trial) -> list[tuple[str, str, str]]:
@@ -96,11 +105,13 @@ def shown_values(trial: Trial) -> list[tuple[str, str, str]]:
 def curve_of(sweep: Sweep) -> str:
     """Return the data of the chart as JSON: complete trials, and the best value so far.
 
-    `trials` are the newest MOST_POINTS as [number, value]. `best` has one point for each
-    improvement, and the last trial.
+    `trials` are the newest MOST_POINTS feasible ones as [number, value], `infeasible` the others.
+    `best` has one point for each improvement, and the last trial.
     """
     complete = Trial.objects.filter(sweep=sweep, state=TrialState.COMPLETE).order_by("number")
-    points = [(number, value) for number, value in complete.values_list("number", "value")]
+    rows = list(complete.values_list("number", "value", "is_feasible"))
+    points = [(number, value) for number, value, is_feasible in rows if is_feasible]
+    infeasible = [(number, value) for number, value, is_feasible in rows if not is_feasible]
     best: list[tuple[int, float]] = []
     for number, value in points:
         if value is None:
@@ -112,7 +123,47 @@ def curve_of(sweep: Sweep) -> str:
             best.append((number, value))
     if best and points[-1][0] != best[-1][0]:
         best.append((points[-1][0], best[-1][1]))
-    return json.dumps({"metric": sweep.metric, "trials": points[-MOST_POINTS:], "best": best})
+    return json.dumps(
+        {
+            "metric": sweep.metric,
+            "trials": points[-MOST_POINTS:],
+            "infeasible": infeasible[-MOST_POINTS:],
+            "best": best,
+        }
+    )
+
+
+@dataclass(frozen=True)
+class ShownFront:
+    """The Pareto front of a sweep: rows of its table, their total, and the chart's data as JSON.
+
+    In `data`, `front` and `others` are trials as [number, value of each metric]; the others are the
+    newest MOST_POINTS.
+    """
+
+    metrics: Sequence[Metric]
+    rows: Sequence[TrialRow]
+    count: int
+    data: str
+
+    @classmethod
+    def of(cls, sweep: Sweep) -> "ShownFront":
+        """Return the front of a sweep."""
+        trials = front_of(sweep)
+        shown = trials[:MAX_ON_FRONT]
+        complete = Trial.objects.filter(sweep=sweep, state=TrialState.COMPLETE)
+        rows = complete.order_by("-number").values_list("number", "value", "other_values")
+        numbers = {trial.number for trial in shown}
+        data = {
+            "metrics": [f"{metric.name} ({metric.goal})" for metric in sweep.objectives],
+            "front": [[trial.number, *measured_values(trial)] for trial in shown],
+            "others": [
+                [number, value, *others]
+                for number, value, others in rows[:MOST_POINTS]
+                if number not in numbers
+            ],
+        }
+        return cls(sweep.objectives, trial_rows(shown), len(trials), json.dumps(data))
 
 
 def compared_runs(sweep: Sweep) -> list[dict[str, str]]:

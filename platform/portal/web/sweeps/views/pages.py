@@ -15,7 +15,14 @@ from portal.sweeps.models import Sweep, Trial
 from portal.sweeps.summaries import summaries_of
 from portal.web.base.list_query import Select, listing, search_parameter
 from portal.web.sweeps.forms import ExtensionForm
-from portal.web.sweeps.presenters import SweepRow, compared_runs, curve_of, shown_values, trial_rows
+from portal.web.sweeps.presenters import (
+    ShownFront,
+    SweepRow,
+    compared_runs,
+    curve_of,
+    shown_values,
+    trial_rows,
+)
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.experiments import MOST_COMPARED
 from slipway.schemas.sweeps import SweepState, TrialState
@@ -73,7 +80,9 @@ def render_sweep(
         "it": row.status,
         "best_values": shown_values(summary.best) if summary.best else [],
         "best_run": run_id_of(summary.best.job_id) if summary.best else "",
-        "curve": curve_of(sweep),
+        "curve": "" if sweep.other_metrics else curve_of(sweep),
+        "front": ShownFront.of(sweep) if sweep.other_metrics else None,
+        "regions": "sweep-state,sweep-actions" + (",sweep-front" if sweep.other_metrics else ""),
         "listing": shown,
         "region": "trials",
         "rows": trial_rows(shown.page.items),
