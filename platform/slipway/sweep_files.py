@@ -37,7 +37,7 @@ _IGNORED = ("project", "entity", "description")
 _KEYS = (
     *("program", "method", "metric", "parameters", "name", "run_cap", "trials", "parallel"),
     *("retries", "seed", "scheduler", "min_values", "eta", "early_terminate", "command", *_IGNORED),
-    *("metrics", "constraints"),
+    *("metrics", "constraints", "warm_start"),
 )
 _MACROS = ("${env}", "${interpreter}", "${program}", "${args}")
 _MAX_BYTES = 1_000_000
@@ -53,6 +53,7 @@ class SweepFile:
     algorithm: str | None = None
     metrics: tuple[Metric, ...] = ()
     constraints: tuple[Constraint, ...] = ()
+    warm_start: tuple[str, ...] = ()
     parameters: dict[str, ParameterSpace] = field(default_factory=dict)
     params: dict[str, str] = field(default_factory=dict)
     trials: int | None = None
@@ -85,6 +86,7 @@ def read_sweep_file(path: str | Path) -> SweepFile:
         algorithm=_algorithm(content.get("method")),
         metrics=_metrics(content),
         constraints=tuple(map(parse_constraint, _texts(content, "constraints"))),
+        warm_start=tuple(_texts(content, "warm_start")),
         parameters=spaces,
         params=params,
         trials=_number(content, "trials") or _number(content, "run_cap"),

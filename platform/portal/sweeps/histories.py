@@ -10,26 +10,34 @@ from collections.abc import Sequence
 from django.db.models import QuerySet
 
 from portal.sweeps.fronts import front_of
-from portal.sweeps.models import Sweep, Trial, TrialRung
+from portal.sweeps.models import PriorTrial, Sweep, Trial, TrialRung
 from portal.sweeps.ports import PastTrial
-from slipway.schemas.sweeps import MAX_ON_FRONT, ParameterValues, TrialState
+from slipway.schemas.sweeps import (
+    LEARN_NOTHING,
+    MAX_ON_FRONT,
+    Constraint,
+    ParameterValues,
+    TrialState,
+)
 
-# Their suggestions depend on the number of a trial alone.
-_WITHOUT_HISTORY = ("random", "grid", "qmc")
 _BEST, _NEWEST = 25, 150
 # A genetic algorithm chooses parents from many.
 _NEWEST_OF_GENETIC = 600
-_COLUMNS = (*("pk", "number", "values", "value", "state", "other_values", "constraint_values"),)
 _Row = tuple[str, int, ParameterValues, float | None, str, list[float], list[float]]
 
 
 def history_of(sweep: Sweep) -> Sequence[PastTrial]:
     """Return the earlier trials that matter, in the order of their numbers.
 
-    Those of CMA-ES are all that are complete, in the order of their ends.
+    Those of CMA-ES are all that are complete, in the order of their ends. Trials of a warm start
+    come first, with numbers below 0.
     """
-    if sweep.algorithm in _WITHOUT_HISTORY:
+    if sweep.algorithm in LEARN_NOTHING:
         return []
+    return [*_prior_trials(sweep), *_own_trials(sweep)]
+
+
+def _own_trials(sweep: Sweep) -> list[PastTrial]:
     trials = Trial.objects.filter(sweep=sweep)
     complete = trials.filter(state=TrialState.COMPLETE)
     if sweep.algorithm == "cma-es":
@@ -42,6 +50,23 @@ def history_of(sweep: Sweep) -> Sequence[PastTrial]:
     }
     history = _past_trials(sweep, list(by_id.values()))
     return sorted(history, key=lambda trial: trial.number)
+
+
+def _prior_trials(sweep: Sweep) -> list[PastTrial]:
+    if not sweep.warm_start:
+        return []
+    priors = list(PriorTrial.objects.filter(sweep=sweep).order_by("number"))
+    return [
+        PastTrial(
+            number=prior.number - len(priors),
+            values=prior.values,
+            value=prior.value,
+            is_running=False,
+            other_values=prior.other_values,
+            violations=_violations(sweep.bounds, prior.constraint_values),
+        )
+        for prior in priors
+    ]
 
 
 def _best(sweep: Sweep, complete: QuerySet[Trial]) -> QuerySet[Trial]:
@@ -64,14 +89,20 @@ def _past_trials(sweep: Sweep, rows: Sequence[_Row]) -> list[PastTrial]:
             is_running=state == TrialState.RUNNING,
             pruned_after=counts.get(pk, 0) if state == TrialState.PRUNED else None,
             other_values=others,
-            violations=[
-                bound.violation(measured)
-                for bound, measured in zip(bounds, constrained, strict=False)
-            ],
+            violations=_violations(bounds, constrained),
         )
         for pk, number, values, value, state, others, constrained in rows
     ]
 
 
+def _violations(bounds: Sequence[Constraint], values: Sequence[float]) -> list[float]:
+    """Return a number for each constraint, none before the trial is complete."""
+    return [bound.violation(value) for bound, value in zip(bounds, values, strict=False)]
+
+
 def _rows(trials: QuerySet[Trial]) -> list[_Row]:
-    return list(trials.values_list(*_COLUMNS))
+    return list(
+        trials.values_list(
+            "pk", "number", "values", "value", "state", "other_values", "constraint_values"
+        )
+    )

@@ -41,7 +41,8 @@ class Sweep(Row):
     take. `trials` is how many may start, `started` how many have. `explanation` says why it is in
     its state. `scheduler`, `min_values` and `eta` say when trials are stopped early (`rungs`).
     `other_metrics` (`Metric`) are optimized together with `metric`; each of `constraints`
-    (`Constraint`) must hold for a trial to be the best.
+    (`Constraint`) must hold for a trial to be the best. `warm_start` are the sources of its
+    `PriorTrial`s, `warm_start_note` says how many there are and what was left out.
     """
 
     id = IdField("swp")
@@ -57,6 +58,8 @@ class Sweep(Row):
     goal = models.CharField(max_length=3)
     other_metrics = models.JSONField(default=list)
     constraints = models.JSONField(default=list)
+    warm_start = models.JSONField(default=list)
+    warm_start_note = models.CharField(max_length=500, blank=True)
     algorithm = models.CharField(max_length=32)
     trials = models.PositiveIntegerField()
     parallel = models.PositiveSmallIntegerField()
@@ -180,6 +183,25 @@ class Trial(Row):
         return TrialState(self.state)
 
 
+class PriorTrial(Row):
+    """A run of before, as a trial from which a sweep learns. `number` counts from 0, the oldest."""
+
+    id = IdField("ptr")
+    sweep = models.ForeignKey(Sweep, on_delete=models.CASCADE, related_name="+")
+    number = models.PositiveIntegerField()
+    run_id = models.CharField(max_length=32)
+    values = models.JSONField()
+    value = models.FloatField()
+    other_values = models.JSONField(default=list)
+    constraint_values = models.JSONField(default=list)
+    is_feasible = models.BooleanField(default=True)
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["sweep", "number"], name="prior_trial_once_a_number"),
+        ]
+
+
 class TrialJob(Row):
     """A job of a trial. One that was retried has several, which all count in its cost."""
 
@@ -191,6 +213,21 @@ class TrialJob(Row):
     class Meta(Row.Meta):
         constraints: ClassVar[list[models.BaseConstraint]] = [
             models.UniqueConstraint(fields=["trial", "attempt"], name="trial_job_once_an_attempt"),
+        ]
+
+
+class TrialRepeat(Row):
+    """A job with the values of a trial and another seed, which the script reads as `parameter`."""
+
+    id = IdField("rpt")
+    trial = models.ForeignKey(Trial, on_delete=models.CASCADE, related_name="+")
+    parameter = models.CharField(max_length=250)
+    seed = models.PositiveIntegerField()
+    job = models.OneToOneField(Job, on_delete=models.PROTECT, related_name="+")
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["trial", "seed"], name="trial_repeat_once_a_seed"),
         ]
 
 

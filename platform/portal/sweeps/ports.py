@@ -25,7 +25,7 @@ class PastTrial:
 
     @property
     def violation(self) -> float:
-        """How far the trial is from being feasible: 0 if it is."""
+        """Distance of the trial from being feasible: 0 if it is."""
         return sum(max(0.0, each) for each in self.violations)
 
 

@@ -19,7 +19,7 @@ from django.db.models import (
 )
 
 from portal.core import clock
-from portal.sweeps.models import Sweep, Trial, TrialJob
+from portal.sweeps.models import Sweep, Trial, TrialJob, TrialRepeat
 from portal.workloads.costs import lease_cost, price_steps, unix_ms
 from portal.workloads.models import Lease
 from slipway.schemas.sweeps import SweepState, TrialState
@@ -27,6 +27,8 @@ from slipway.schemas.sweeps import SweepState, TrialState
 # Databases limit the number of variables of a query.
 _AT_ONCE = 10_000
 _TRIAL = ("trial__sweep", "trial__state")
+# Costs of repeats are beside those of the states of trials.
+_REPEATS = "repeats"
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,12 @@ class _Cost:
     @property
     def of_ended(self) -> int:
         """Cost of the jobs whose trial has ended."""
-        return self.total - self.by_state.get(TrialState.RUNNING, 0)
+        return self.total - self.by_state.get(TrialState.RUNNING, 0) - self.of_repeats
+
+    @property
+    def of_repeats(self) -> int:
+        """Cost of the jobs that repeat trials with other seeds."""
+        return self.by_state.get(_REPEATS, 0)
 
     def saved(self, counts: dict[str, int]) -> int | None:
         """Return how much less pruned trials have cost than as many complete ones."""
@@ -110,6 +117,8 @@ class _Cost:
 def _costs_of(sweep_ids: Sequence[str]) -> dict[str, _Cost]:
     rows = TrialJob.objects.filter(trial__sweep__in=sweep_ids)
     jobs = {job: (sweep, state) for job, sweep, state in rows.values_list("job", *_TRIAL)}
+    repeats = TrialRepeat.objects.filter(trial__sweep__in=sweep_ids)
+    jobs |= {job: (sweep, _REPEATS) for job, sweep in repeats.values_list("job", "trial__sweep")}
     costs: dict[str, _Cost] = {}
     for workload_id, nano_usd in _costs_of_workloads(jobs).items():
         sweep_id, state = jobs[workload_id]
@@ -182,7 +191,9 @@ def _summary(
         best,
         infeasible,
         cost.total,
-        expected_nano_usd=max(cost.total, round(cost.of_ended / ended * sweep.trials)),
+        expected_nano_usd=max(
+            cost.total, cost.of_repeats + round(cost.of_ended / ended * sweep.trials)
+        ),
         expected_end=clock.now() + duration * rounds,
         saved_nano_usd=cost.saved(counts),
     )

@@ -26,7 +26,10 @@ from slipway.cli.sweep_options import (
     RetriesOption,
     SchedulerOption,
     SeedOption,
+    SweepArgument,
+    WarmStartOption,
 )
+from slipway.cli.sweep_results import parameters_text, repeat, show_front, show_repeats
 from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.cli.train import (
     DEFAULT_MAX_MB,
@@ -85,7 +88,6 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Sweeps: search for parameters. Start one: slipway sweep train.py --param …",
 )
-SweepArgument = Annotated[str, typer.Argument(metavar="SWEEP", help="Id of the sweep.")]
 SourceArgument = Annotated[
     str,
     typer.Argument(metavar="SCRIPT", help="Python file or notebook, or a sweep as a YAML file."),
@@ -100,6 +102,7 @@ def start(
     param: RangeOption = None,
     metric: MetricOption = None,
     constraint: ConstraintOption = None,
+    warm_start: WarmStartOption = None,
     trials: Annotated[int | None, typer.Option("--trials", min=1, help="Number of trials.")] = None,
     parallel: ParallelOption = None,
     algorithm: AlgorithmOption = None,
@@ -159,15 +162,10 @@ def start(
             parameters=ranges,
             metric=chosen,
             constraints=constraint or file.constraints,
-            name=name or file.name,
-            algorithm=algorithm or file.algorithm,
-            trials=trials or file.trials,
-            parallel=parallel or file.parallel,
-            retries=file.retries if retries is None else retries,
-            seed=file.seed if seed is None else seed,
-            scheduler=scheduler or file.scheduler,
-            min_values=min_values or file.min_values,
-            eta=eta or file.eta,
+            warm_start=warm_start or file.warm_start,
+            **_settings(file, name=name, algorithm=algorithm, trials=trials, parallel=parallel),
+            **_settings(file, retries=retries, seed=seed, scheduler=scheduler),
+            **_settings(file, min_values=min_values, eta=eta),
         )
         price = _request_quote(session, snapshot, body, slug)
         if quote:
@@ -193,6 +191,13 @@ def _require_one_source(environment: str | None, requirements: object) -> None:
             "--environment and --requirements contradict each other.",
             next_step="Leave one of them out.",
         )
+
+
+def _settings(file: SweepFile, **options: Any) -> dict[str, Any]:
+    """Return settings by name: the option if there is one, else what the file says."""
+    return {
+        name: getattr(file, name) if value is None else value for name, value in options.items()
+    }
 
 
 def _parameters(file: SweepFile, param: list[str] | None) -> tuple[dict[str, Any], dict[str, str]]:
@@ -232,6 +237,8 @@ def show(session: Session, sweep: SweepOut) -> None:
                 "Script": sweep.script,
                 "Metric": [f"{each.name} ({each.goal})" for each in _metrics(sweep)],
                 "Constraints": [str(bound) for bound in sweep.constraints],
+                "Warm start": sweep.warm_start,
+                "Learns from": sweep.warm_start_note,
                 "Algorithm": sweep.algorithm,
                 "Early stopping": _early_stopping_text(sweep),
                 "Trials": f"{sweep.started} of {sweep.trials} started, {sweep.running} running, "
@@ -326,32 +333,9 @@ def list_trials(
     )
 
 
-@command(app, "front")
-def show_front(session: Session, sweep: SweepArgument, project: ProjectOption = None) -> None:
-    """List the best trials of a sweep with several metrics: its Pareto front."""
-    front = session.client.sweeps.front(sweep, project=session.project(project))
-    if session.output.as_json:
-        session.output.document(front)
-        return
-    session.output.table(
-        columns=[
-            ListColumn("Trial"),
-            *(ListColumn(f"{each.name} ({each.goal})") for each in front.metrics),
-            ListColumn("Parameters", fit=CellOverflow.WRAPPED),
-            ListColumn("Job", dispensable=1),
-        ],
-        rows=[
-            (
-                str(trial.number),
-                *(f"{value:.6g}" for value in (trial.value or 0.0, *trial.other_values)),
-                _parameters_text(trial),
-                trial.job,
-            )
-            for trial in front.trials
-        ],
-    )
-    if front.count > len(front.trials):
-        session.output.note(f"The front has {front.count} trials.")
+command(app, "front")(show_front)
+command(app, "repeat")(repeat)
+command(app, "repeats")(show_repeats)
 
 
 @command(app, "pause")
@@ -434,7 +418,7 @@ def _price_text(quote: SweepQuote) -> str:
     )
     return (
         f"{quote.trials} trials, {quote.parallel} at once: "
-        f"{dollars(quote.nano_usd_per_hour)} an hour; {total}."
+        f"{dollars(quote.nano_usd_per_hour)} an hour; {total}. {quote.warm_start_note}".rstrip()
     )
 
 
@@ -449,6 +433,7 @@ def _show_quote(session: Session, quote: SweepQuote) -> None:
             "Expected": "no history yet"
             if quote.expected_nano_usd is None
             else dollars(quote.expected_nano_usd),
+            "Warm start": quote.warm_start_note,
             **packages_shown(quote.job),
             "Fits": quote.job.can_ever_run,
             "Would wait": quote.job.would_wait,
@@ -481,17 +466,13 @@ def _infeasible_text(sweep: SweepOut) -> str:
     return f"; {sweep.infeasible} of the complete ones infeasible" if sweep.infeasible else ""
 
 
-def _parameters_text(trial: TrialOut) -> str:
-    return " ".join(f"{name}={value}" for name, value in trial.parameters.items())
-
-
 def _trial_row(trial: TrialOut) -> tuple[str, ...]:
     values = [] if trial.value is None else [trial.value, *trial.other_values]
     return (
         str(trial.number),
         trial.state if trial.is_feasible else f"{trial.state}, infeasible",
         " ".join(f"{value:.6g}" for value in values),
-        _parameters_text(trial),
+        parameters_text(trial),
         trial.job,
         trial.explanation,
     )

@@ -1,9 +1,10 @@
-"""Options of `slipway sweep start`."""
+"""Options and arguments of `slipway sweep`."""
 
 from typing import Annotated
 
 import typer
 
+SweepArgument = Annotated[str, typer.Argument(metavar="SWEEP", help="Id of the sweep.")]
 RangeOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -27,6 +28,14 @@ ConstraintOption = Annotated[
         "--constraint",
         metavar="METRIC<=BOUND",
         help="Bound of a logged metric: 'latency_ms<=20', 'recall>=0.9'. Repeatable.",
+    ),
+]
+WarmStartOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--warm-start",
+        metavar="SWEEP|FILTER",
+        help="Learn from an earlier sweep, or from runs: 'metrics.loss < 1'. Repeatable.",
     ),
 ]
 AlgorithmOption = Annotated[

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from slipway.connection import Connection
+from slipway.errors import InvalidInput
 from slipway.pages import Pages
 from slipway.parameter_spaces import parse_constraint, parse_metric, parse_space
 from slipway.resources.requests import build
@@ -13,6 +14,8 @@ from slipway.schemas.sweeps import (
     FrontOut,
     Metric,
     ParameterSpace,
+    RepeatIn,
+    RepeatsOut,
     SweepExtension,
     SweepIn,
     SweepOut,
@@ -28,7 +31,7 @@ class Sweeps:
     """The sweeps of a project. `sweep` is the id of one.
 
     GET, POST projects/{project}/sweeps · POST sweeps/quote · GET sweeps/{sweep}, …/trials,
-    …/front · POST …/pause, resume, extend, stop
+    …/front, …/repeats · POST …/pause, resume, extend, stop, repeats
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -79,6 +82,41 @@ class Sweeps:
         """End a sweep for good, and stop its jobs."""
         return self._connection.fetch(SweepOut, "POST", *_path(project, sweep), "stop")
 
+    def repeats(self, sweep: str, *, project: str) -> RepeatsOut:
+        """Return the trials that ran again with other seeds, with mean and deviation."""
+        return self._connection.fetch(RepeatsOut, "GET", *_path(project, sweep), "repeats")
+
+    def repeat(
+        self,
+        sweep: str,
+        *,
+        project: str,
+        trial: int | None = None,
+        seeds: Sequence[int] = (),
+        parameter: str | None = None,
+    ) -> RepeatsOut:
+        """Run a trial, the best by default, again with other seeds: a job for each.
+
+        The script reads the seed as `parameter`. Without `seeds` they are the next three.
+        """
+        body = _repeat_body(trial, seeds, parameter)
+        segments = (*_path(project, sweep), "repeats")
+        return self._connection.fetch(RepeatsOut, "POST", *segments, body=body)
+
+    def quote_repeat(
+        self,
+        sweep: str,
+        *,
+        project: str,
+        trial: int | None = None,
+        seeds: Sequence[int] = (),
+        parameter: str | None = None,
+    ) -> SweepQuote:
+        """Return the price of running a trial again. Nothing is started."""
+        body = _repeat_body(trial, seeds, parameter)
+        segments = (*_path(project, sweep), "repeats", "quote")
+        return self._connection.fetch(SweepQuote, "POST", *segments, body=body)
+
     def wait(self, sweep: str, *, project: str, timeout_s: float | None = None) -> SweepOut:
         """Return a sweep once it has ended or is paused, or raise TimeoutError."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -101,6 +139,7 @@ def sweep_body(
     parameters: Mapping[str, str | ParameterSpace],
     metric: str | Metric | Sequence[str | Metric],
     constraints: Sequence[str | Constraint] = (),
+    warm_start: Sequence[str] = (),
     name: str | None = None,
     algorithm: str | None = None,
     trials: int | None = None,
@@ -115,11 +154,15 @@ def sweep_body(
 
     `parameters` are ranges such as `loguniform(1e-4,1e-1)`, and `metric` is such as `accuracy:max`,
     or several of them; then there is a Pareto front in place of a best trial. `constraints` are
-    such as `latency_ms<=20`.
+    such as `latency_ms<=20`. `warm_start` are ids of sweeps and filters of runs to learn from.
     `scheduler` stops trials early (`asha`, `hyperband`, `median`); it first compares them after
     `min_values` values of the metric.
     """
     listed = [metric] if isinstance(metric, str | Metric) else metric
+    if not listed:
+        raise InvalidInput(
+            "No metric is named.", field="metric", next_step="Pass metric='accuracy:max'."
+        )
     first, *others = [parse_metric(each) if isinstance(each, str) else each for each in listed]
     bounds = [parse_constraint(each) if isinstance(each, str) else each for each in constraints]
     return build(
@@ -133,6 +176,7 @@ def sweep_body(
         metric=first,
         other_metrics=others or None,
         constraints=bounds or None,
+        warm_start=list(warm_start) or None,
         algorithm=algorithm,
         trials=trials,
         parallel=parallel,
@@ -142,6 +186,10 @@ def sweep_body(
         min_values=min_values,
         eta=eta,
     )
+
+
+def _repeat_body(trial: int | None, seeds: Sequence[int], parameter: str | None) -> RepeatIn:
+    return build(RepeatIn, trial=trial, seeds=list(seeds) or None, parameter=parameter)
 
 
 def _path(project: str, sweep: str) -> tuple[str, str, str, str]:

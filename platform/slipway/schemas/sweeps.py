@@ -12,6 +12,9 @@ POST   projects/{project}/sweeps/{sweep}/pause    → SweepOut: no further trial
 POST   projects/{project}/sweeps/{sweep}/resume   → SweepOut
 POST   projects/{project}/sweeps/{sweep}/extend   SweepExtension → SweepOut: more trials
 POST   projects/{project}/sweeps/{sweep}/stop     → SweepOut: stops its jobs, for good
+GET    projects/{project}/sweeps/{sweep}/repeats       RepeatsOut: trials with other seeds
+POST   projects/{project}/sweeps/{sweep}/repeats       RepeatIn → RepeatsOut (201)
+POST   projects/{project}/sweeps/{sweep}/repeats/quote RepeatIn → SweepQuote: nothing is started
 """
 
 import math
@@ -33,6 +36,10 @@ MAX_ETA = 10
 MAX_METRICS = 4
 MAX_CONSTRAINTS = 10
 MAX_ON_FRONT = 200
+MAX_SOURCES = 10
+MAX_SEEDS = 20
+# Their suggestions depend on the number of a trial alone.
+LEARN_NOTHING = ("random", "grid", "qmc")
 _MAX_CHOICES = 100
 # Finite, and small enough that differences of two of them are finite.
 _LARGEST = 1e300
@@ -45,6 +52,8 @@ Goal = Literal["min", "max"]
 # Values of a trial's parameters. A parameter whose condition does not hold has none.
 ParameterValues = dict[str, float | int | str]
 MetricName = Annotated[Line, Field(min_length=1, max_length=250)]
+Seed = Annotated[Whole, Field(ge=0, le=2**31 - 1)]
+WarmStartSource = Annotated[Line, Field(min_length=1, max_length=1000)]
 
 
 class SweepState(StrEnum):
@@ -177,6 +186,10 @@ class SweepIn(RequestSchema):
 
     `other_metrics` are optimized at the same time as `metric`. There is no best trial then, but a
     Pareto front. Each of `constraints` must hold for a trial to be the best.
+
+    `warm_start` names what the algorithm learns from before the first trial: ids of sweeps of the
+    project, and filters of its runs such as `metrics.accuracy > 0.5`; the newest 200 of them. Runs
+    with a parameter outside its range, or without a metric, are left out.
     """
 
     name: Name | None = None
@@ -185,6 +198,7 @@ class SweepIn(RequestSchema):
     metric: Metric
     other_metrics: list[Metric] = Field(default=[], max_length=MAX_METRICS - 1)
     constraints: list[Constraint] = Field(default=[], max_length=MAX_CONSTRAINTS)
+    warm_start: list[WarmStartSource] = Field(default=[], max_length=MAX_SOURCES)
     algorithm: Algorithm = "tpe"
     trials: Whole = Field(default=20, ge=1, le=MAX_TRIALS)
     parallel: Whole = Field(default=2, ge=1, le=MAX_PARALLEL)
@@ -203,6 +217,11 @@ class SweepIn(RequestSchema):
             self._check_conditions(name, space)
         ordered(self.parameters)
         self._check_metrics()
+        if self.warm_start and self.algorithm in LEARN_NOTHING:
+            raise ValueError(
+                f"{self.algorithm} learns nothing from earlier trials; leave out warm_start, or "
+                "use another algorithm such as tpe"
+            )
         if self.algorithm == "grid":
             for name, space in self.parameters.items():
                 if space.values() is None:
@@ -252,10 +271,29 @@ class SweepExtension(RequestSchema):
     trials: Whole = Field(ge=1, le=MAX_TRIALS)
 
 
+class RepeatIn(RequestSchema):
+    """Jobs with the parameters of one trial and other seeds, to see how far its value is luck.
+
+    `trial` is the number of a complete trial, the best one without it. The script reads the seed as
+    `parameter`. Without `seeds` they are the first three numbers not used yet.
+    """
+
+    trial: Whole | None = Field(default=None, ge=0, le=MAX_TRIALS)
+    parameter: ParameterName = "seed"
+    seeds: list[Seed] = Field(default=[], max_length=MAX_SEEDS)
+
+    @model_validator(mode="after")
+    def _different(self) -> Self:
+        if len(set(self.seeds)) != len(self.seeds):
+            raise ValueError("seeds contains a number twice")
+        return self
+
+
 class SweepQuote(AnswerSchema):
     """Cost of a sweep before it starts. `job` is the quote of one trial.
 
     `expected_nano_usd` comes from earlier jobs of this name, and is null without any.
+    `warm_start_note` says from how many earlier trials it learns, and what is left out.
     """
 
     job: Quote
@@ -263,6 +301,7 @@ class SweepQuote(AnswerSchema):
     parallel: int
     nano_usd_per_hour: int
     expected_nano_usd: int | None = None
+    warm_start_note: str = ""
 
 
 class BestTrial(AnswerSchema):
@@ -296,6 +335,8 @@ class SweepOut(AnswerSchema):
     metric: Metric
     other_metrics: list[Metric]
     constraints: list[Constraint]
+    warm_start: list[str]
+    warm_start_note: str
     parameters: dict[str, ParameterSpace]
     script: str
     tier: str
@@ -356,6 +397,37 @@ class FrontOut(AnswerSchema):
     metrics: list[Metric]
     count: int
     trials: list[TrialOut]
+
+
+class RepeatOut(AnswerSchema):
+    """A job with the parameters of a trial and another seed. `value` is null until it succeeded."""
+
+    seed: int
+    parameter: str
+    state: str
+    value: float | None = None
+    job: str
+
+
+class RepeatGroup(AnswerSchema):
+    """The repeats of one trial. `mean` is that of their values, `deviation` from two values on.
+
+    The deviation is the standard deviation of a sample. `value` is that of the trial itself, which
+    counts in neither.
+    """
+
+    trial: int
+    parameters: ParameterValues
+    value: float
+    mean: float | None = None
+    deviation: float | None = None
+    repeats: list[RepeatOut]
+
+
+class RepeatsOut(AnswerSchema):
+    """The repeats of a sweep by their trials, of the newest 200."""
+
+    groups: list[RepeatGroup]
 
 
 def ordered(parameters: Mapping[str, ParameterSpace]) -> list[str]:

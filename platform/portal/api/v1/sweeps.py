@@ -13,8 +13,10 @@ from portal.core.pagination import Page, paginate
 from portal.sweeps.fronts import front_of
 from portal.sweeps.gates import SweepRole, gated_sweep
 from portal.sweeps.models import Sweep, Trial
+from portal.sweeps.services import repeats
 from portal.sweeps.services import sweeps as services
 from portal.sweeps.services.quotes import quote_sweep as price_sweep
+from portal.sweeps.services.repeats import Repeats, repeats_of
 from portal.sweeps.summaries import SweepSummary, summaries_of
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf
@@ -22,6 +24,10 @@ from slipway.schemas.sweeps import (
     MAX_ON_FRONT,
     BestTrial,
     FrontOut,
+    RepeatGroup,
+    RepeatIn,
+    RepeatOut,
+    RepeatsOut,
     SweepExtension,
     SweepIn,
     SweepOut,
@@ -51,6 +57,8 @@ def _out(sweep: Sweep, summary: SweepSummary) -> SweepOut:
         metric=sweep.objective,
         other_metrics=sweep.objectives[1:],
         constraints=sweep.bounds,
+        warm_start=sweep.warm_start,
+        warm_start_note=sweep.warm_start_note,
         parameters=sweep.parameters,
         script=sweep.job["script"],
         tier=sweep.job["tier"],
@@ -189,3 +197,51 @@ def stop_sweep(request: HttpRequest, project: str, sweep: str) -> SweepOut:
     """End a sweep for good, and stop its jobs. One that has ended stays unchanged."""
     by = require_principal(request).user
     return _shown(services.stop_sweep(sweep=gated_sweep(request), by=by))
+
+
+def _repeats_out(sweep: Sweep) -> RepeatsOut:
+    return RepeatsOut(groups=[_group_out(group) for group in repeats_of(sweep)])
+
+
+def _group_out(group: Repeats) -> RepeatGroup:
+    assert group.trial.value is not None  # noqa: S101  (it is complete)
+    return RepeatGroup(
+        trial=group.trial.number,
+        parameters=group.trial.values,
+        value=group.trial.value,
+        mean=group.mean,
+        deviation=group.deviation,
+        repeats=[
+            RepeatOut(
+                seed=repeat.row.seed,
+                parameter=repeat.row.parameter,
+                state=repeat.row.job.workload.state,
+                value=repeat.value,
+                job=repeat.row.job_id,
+            )
+            for repeat in group.items
+        ],
+    )
+
+
+@router.get(f"{_SWEEP}/repeats", auth=gate(_SEE), response=RepeatsOut)
+def list_repeats(request: HttpRequest, project: str, sweep: str) -> RepeatsOut:
+    """List the trials that ran again with other seeds, with mean and deviation of their values."""
+    return _repeats_out(gated_sweep(request))
+
+
+@router.post(f"{_SWEEP}/repeats", auth=gate(_CHANGE), response={201: RepeatsOut})
+def repeat_trial(
+    request: HttpRequest, project: str, sweep: str, payload: RepeatIn
+) -> Status[RepeatsOut]:
+    """Run a trial again with other seeds: a job for each, submitted at once."""
+    row, by = gated_sweep(request), require_principal(request).user
+    repeats.repeat_trial(sweep=row, by=by, requested=payload)
+    return Status(201, _repeats_out(row))
+
+
+@router.post(f"{_SWEEP}/repeats/quote", auth=gate(_CHANGE), response=SweepQuote)
+def quote_repeats(request: HttpRequest, project: str, sweep: str, payload: RepeatIn) -> SweepQuote:
+    """Get the price of running a trial again with other seeds. Nothing is started."""
+    row, by = gated_sweep(request), require_principal(request).user
+    return repeats.quote_repeats(project=row.project, sweep=row, by=by, requested=payload)

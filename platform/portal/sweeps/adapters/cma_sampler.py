@@ -9,6 +9,7 @@ with choices or conditions are drawn at random.
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 from cmaes import CMA
 
 from portal.sweeps.adapters.points import part_of, value_at
@@ -75,7 +76,9 @@ def _fresh(seed: int, dimensions: int, restarts: int) -> CMA:
     return CMA(mean=mean, sigma=_SIGMA, bounds=bounds, seed=0)
 
 
-def _point(search: SuggestionInput, names: Sequence[str], trial: PastTrial) -> np.ndarray:
+def _point(
+    search: SuggestionInput, names: Sequence[str], trial: PastTrial
+) -> npt.NDArray[np.float64]:
     return np.array([part_of(search.parameters[name], float(trial.values[name])) for name in names])
 
 

@@ -17,7 +17,7 @@ from optuna.distributions import (
 )
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
-from optuna.samplers.nsgaii import SBXCrossover
+from optuna.samplers.nsgaii import BLXAlphaCrossover
 from optuna.trial import FrozenTrial, Trial, TrialState
 from scipy.stats import qmc
 
@@ -30,7 +30,7 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 _SOME_TIME = datetime(2000, 1, 1)  # noqa: DTZ001  (of Optuna, which has none with a time zone)
 # Small, so that sweeps of a hundred trials get beyond the random first ones.
 _POPULATION = 20
-_MUTATION = 0.2
+_MUTATION = 0.1
 _GENERATION = {"NSGAIISampler:generation": 0}
 _DIRECTIONS: dict[str, Literal["maximize", "minimize"]] = {"max": "maximize", "min": "minimize"}
 
@@ -87,7 +87,7 @@ def _sampler(search: SuggestionInput, first: int) -> BaseSampler:
             population_size=_POPULATION,
             # A mutated value is a random one: with few parameters most children would be.
             mutation_prob=min(_MUTATION, 1 / len(search.parameters)),
-            crossover=SBXCrossover(),
+            crossover=BLXAlphaCrossover(),
         )
     is_multivariate = search.algorithm == "tpe-multivariate"
     # Running trials count as bad ones, so that those beside each other differ.

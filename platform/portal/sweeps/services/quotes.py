@@ -2,9 +2,11 @@
 
 from portal.accounts.models import Project, User
 from portal.spend.presenters import with_cost
-from portal.sweeps.services.sweeps import trials_of
+from portal.sweeps.services.sweeps import MAX_NOTE, trials_of
+from portal.sweeps.services.warm_starts import warm_start_of
 from portal.training.services.jobs import admission_request, quote_job
 from slipway.schemas.sweeps import SweepIn, SweepQuote
+from slipway.schemas.truncation import shorten
 
 
 def quote_sweep(*, project: Project, by: User, spec: SweepIn) -> SweepQuote:
@@ -25,4 +27,5 @@ def quote_sweep(*, project: Project, by: User, spec: SweepIn) -> SweepQuote:
         parallel=parallel,
         nano_usd_per_hour=quote.nano_usd_per_hour * parallel,
         expected_nano_usd=quote.expected.nano_usd * trials if quote.expected else None,
+        warm_start_note=shorten(warm_start_of(project=project, requested=spec).note, MAX_NOTE),
     )

@@ -12,12 +12,17 @@ from portal.accounts.models import Project, User
 from portal.core.enqueue import enqueue_on_commit
 from portal.core.errors import Conflict, InvalidInput
 from portal.sweeps.algorithms import require_packages
-from portal.sweeps.models import Sweep, Trial
+from portal.sweeps.models import PriorTrial, Sweep, Trial
+from portal.sweeps.services.repeats import stop_repeats
+from portal.sweeps.services.warm_starts import warm_start_of
 from portal.sweeps.tasks import advance
 from portal.sweeps.transitions import add_trials, move_sweep, run_again
 from portal.training.services.jobs import resume_job, settled_job
 from slipway.schemas.sweeps import MAX_TRIALS, SweepIn, SweepState, grid
+from slipway.schemas.truncation import shorten
 from slipway.schemas.workloads import ReasonCode, WorkloadState
+
+MAX_NOTE = 500
 
 
 def start_sweep(*, project: Project, by: User, requested: SweepIn) -> Sweep:
@@ -28,6 +33,7 @@ def start_sweep(*, project: Project, by: User, requested: SweepIn) -> Sweep:
     trials = trials_of(requested)
     job = requested.job.model_copy(update={"name": requested.name or requested.job.name})
     job = settled_job(project=project, by=by, requested=job)
+    warm_start = warm_start_of(project=project, requested=requested)
     with transaction.atomic():
         sweep = Sweep.objects.create(
             project=project,
@@ -39,6 +45,8 @@ def start_sweep(*, project: Project, by: User, requested: SweepIn) -> Sweep:
             goal=requested.metric.goal,
             other_metrics=[metric.model_dump() for metric in requested.other_metrics],
             constraints=[bound.model_dump() for bound in requested.constraints],
+            warm_start=requested.warm_start,
+            warm_start_note=shorten(warm_start.note, MAX_NOTE),
             algorithm=requested.algorithm,
             trials=trials,
             parallel=requested.parallel,
@@ -48,6 +56,9 @@ def start_sweep(*, project: Project, by: User, requested: SweepIn) -> Sweep:
             min_values=requested.min_values,
             eta=requested.eta,
         )
+        for trial in warm_start.trials:
+            trial.sweep = sweep
+        PriorTrial.objects.bulk_create(warm_start.trials)
         after = {"algorithm": sweep.algorithm, "trials": trials, "metric": sweep.metric}
         _record("sweep.start", sweep, after=after)
     return sweep
@@ -80,6 +91,7 @@ def sweep_request(sweep: Sweep) -> SweepIn:
         metric=sweep.objective,
         other_metrics=sweep.objectives[1:],
         constraints=sweep.bounds,
+        warm_start=sweep.warm_start,
         algorithm=sweep.algorithm,
         trials=sweep.trials,
         parallel=sweep.parallel,
@@ -161,6 +173,7 @@ def stop_sweep(*, sweep: Sweep, by: User | None = None, message: str = "") -> Sw
     text = message or (f"Stopped by {by.display_name}." if by else "Stopped.")
     with transaction.atomic():
         if move_sweep(sweep, SweepState.STOPPED, explanation=text):
+            stop_repeats(sweep)
             _record("sweep.stop", sweep)
     sweep.refresh_from_db()
     return sweep

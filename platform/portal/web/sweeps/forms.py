@@ -24,6 +24,7 @@ from slipway.schemas.sweeps import (
     Constraint,
     Metric,
     ParameterSpace,
+    RepeatIn,
     SweepIn,
 )
 from slipway.schemas.training import JobIn
@@ -48,7 +49,7 @@ _SCHEDULERS = [
 ]
 _OF_SWEEP = (
     *("metric", "goal", "algorithm", "trials", "parallel", "retries", "seed"),
-    *("scheduler", "min_values", "eta", "other_metrics", "constraints"),
+    *("scheduler", "min_values", "eta", "other_metrics", "constraints", "warm_start"),
 )
 FRESH = {
     "goal": "max",
@@ -84,6 +85,13 @@ class NewSweep(NewJob):
         required=False,
         help_text="One per line: a logged metric and its bound. A trial beyond it is never best.",
         widget=forms.Textarea(attrs={**_TEXT, "rows": 2, "placeholder": "size_mb<=20"}),
+    )
+    warm_start = forms.CharField(
+        label="Warm start",
+        required=False,
+        help_text="One per line: the id of a sweep, or a filter of runs, from which the algorithm "
+        "learns before the first trial.",
+        widget=forms.Textarea(attrs={**_TEXT, "rows": 2, "placeholder": "metrics.accuracy > 0.5"}),
     )
     algorithm = forms.ChoiceField(
         choices=_ALGORITHMS,
@@ -150,6 +158,11 @@ class NewSweep(NewJob):
         """Read one constraint a line."""
         return _lines(self.cleaned_data["constraints"], parse_constraint, "name<=20 or name>=0.9")
 
+    def clean_warm_start(self) -> list[str]:
+        """Read one source a line."""
+        lines = self.cleaned_data["warm_start"].splitlines()
+        return [line.strip() for line in lines if line.strip()]
+
     def clean(self) -> dict[str, Any]:
         """Build the request. Errors of the schema are next to their fields."""
         data = super().clean()
@@ -199,6 +212,50 @@ def read_parameters(text: str) -> tuple[dict[str, ParameterSpace], dict[str, str
     if not ranges:
         raise forms.ValidationError(f"No parameter has a range. {EXAMPLES}")
     return ranges, {name: value for name, value in values.items() if name not in ranges}
+
+
+class RepeatForm(forms.Form):
+    """Seeds with which a trial runs again. `requested` is the request once the form is valid."""
+
+    requested: RepeatIn
+    trial = forms.IntegerField(
+        required=False, min_value=0, max_value=MAX_TRIALS, widget=forms.HiddenInput
+    )
+    seeds = forms.CharField(
+        label="Seeds",
+        required=False,
+        max_length=300,
+        help_text="Numbers with spaces between them; the next three if empty.",
+        widget=forms.TextInput(attrs={**_TEXT, "placeholder": "1 2 3"}),
+    )
+    parameter = forms.CharField(
+        label="Parameter",
+        max_length=250,
+        help_text="The name under which the script reads its seed.",
+        widget=forms.TextInput(attrs=_TEXT),
+    )
+
+    def clean(self) -> dict[str, Any]:
+        """Build the request. Errors of the schema are next to their fields."""
+        data = super().clean() or {}
+        if self.errors:
+            return data
+        try:
+            seeds = [int(word) for word in data["seeds"].replace(",", " ").split()]
+        except ValueError:
+            self.add_error("seeds", "Write whole numbers with spaces between them.")
+            return data
+        try:
+            self.requested = RepeatIn.model_validate(data | {"seeds": seeds})
+        except ValidationError as error:
+            for fault in error.errors(include_input=False, include_url=False):
+                field = str(fault["loc"][0]) if fault["loc"] else "seeds"
+                text = fault["msg"].removeprefix("Value error, ")
+                is_own = fault["type"] == "value_error"
+                self.add_error(
+                    field, f"{text}." if is_own else f"This {validation_predicate(fault)}."
+                )
+        return data
 
 
 class ExtensionForm(forms.Form):

@@ -10,9 +10,12 @@ from portal.experiments.models import Run
 from portal.experiments.services.job_runs import run_id_of
 from portal.sweeps.fronts import front_of
 from portal.sweeps.models import Sweep, Trial
+from portal.sweeps.services.repeats import Repeat, Repeats
 from portal.sweeps.summaries import SweepSummary, costs_of_trials
+from portal.workloads.lifecycle import ENDS
 from slipway.schemas.experiments import MOST_COMPARED
-from slipway.schemas.sweeps import MAX_ON_FRONT, Metric, SweepState, TrialState
+from slipway.schemas.money import dollars
+from slipway.schemas.sweeps import MAX_ON_FRONT, Metric, SweepQuote, SweepState, TrialState
 
 # A chart draws this many trials; the best values so far are always all of them.
 MOST_POINTS = 1000
@@ -71,8 +74,8 @@ class TrialRow:
     run: str
 
 
-def trial_rows(trials: Sequence[Trial]) -> list[TrialRow]:
-    """Return the rows of trials, with a fixed number of queries."""
+def trial_rows(trials: Sequence[Trial], *, metrics: int = 1) -> list[TrialRow]:
+    """Return the rows of trials with so many metrics, with a fixed number of queries."""
     costs = costs_of_trials(trials)
     run_ids = {trial.pk: run_id_of(trial.job_id) for trial in trials}
     runs = set(Run.objects.filter(run_uuid__in=run_ids.values()).values_list("run_uuid", flat=True))
@@ -81,7 +84,7 @@ def trial_rows(trials: Sequence[Trial]) -> list[TrialRow]:
             trial,
             SweepStatus.of(trial.state),
             shown_values(trial),
-            measured_values(trial),
+            measured_values(trial, metrics),
             costs.get(trial.pk, 0),
             run_ids[trial.pk] if run_ids[trial.pk] in runs else "",
         )
@@ -89,9 +92,10 @@ def trial_rows(trials: Sequence[Trial]) -> list[TrialRow]:
     ]
 
 
-def measured_values(trial: Trial) -> list[float | None]:
-    """Return the values of the metrics of a trial, the first one None before it has any."""
-    return [trial.value, *trial.other_values]
+def measured_values(trial: Trial, metrics: int) -> list[float | None]:
+    """Return the values of the metrics of a trial, None for those that it does not have yet."""
+    values = [trial.value, *trial.other_values]
+    return [*values, *[None] * (metrics - len(values))]
 
 
 def shown_values(trial: Trial) -> list[tuple[str, str, str]]:
@@ -156,14 +160,48 @@ class ShownFront:
         numbers = {trial.number for trial in shown}
         data = {
             "metrics": [f"{metric.name} ({metric.goal})" for metric in sweep.objectives],
-            "front": [[trial.number, *measured_values(trial)] for trial in shown],
+            "front": [[trial.number, trial.value, *trial.other_values] for trial in shown],
             "others": [
                 [number, value, *others]
                 for number, value, others in rows[:MOST_POINTS]
                 if number not in numbers
             ],
         }
-        return cls(sweep.objectives, trial_rows(shown), len(trials), json.dumps(data))
+        objectives = sweep.objectives
+        rows_shown = trial_rows(shown, metrics=len(objectives))
+        return cls(objectives, rows_shown, len(trials), json.dumps(data))
+
+
+def price_lines(quote: SweepQuote) -> tuple[str, ...]:
+    """Return the price of repeats and what it stands for, a sentence each."""
+    hourly = f"{dollars(quote.nano_usd_per_hour)} an hour while all {quote.trials} run."
+    if quote.expected_nano_usd is not None:
+        hourly += f" Expected in total: {dollars(quote.expected_nano_usd)}."
+    return (
+        f"{quote.trials} jobs with the parameters of the trial start, each with another seed.",
+        hourly,
+        "The page of the sweep shows the mean and the spread of their values.",
+    )
+
+
+@dataclass(frozen=True)
+class ShownRepeats:
+    """The repeats of a trial in the table, with the states of their jobs."""
+
+    group: Repeats
+    items: Sequence[tuple[Repeat, SweepStatus]]
+
+    @classmethod
+    def of(cls, group: Repeats) -> "ShownRepeats":
+        """Return the repeats of a trial."""
+        return cls(
+            group, [(item, SweepStatus.of(item.row.job.workload.state)) for item in group.items]
+        )
+
+    @property
+    def is_active(self) -> bool:
+        """True while a job has not ended."""
+        return any(item.row.job.workload.status not in ENDS for item in self.group.items)
 
 
 def compared_runs(sweep: Sweep) -> list[dict[str, str]]:

@@ -79,9 +79,9 @@ addEventListener("load", draw);
 document.addEventListener("change", ({ target }) => {
   if (target.id === "front-x" || target.id === "front-y") draw();
 });
-const watched = element ?? front();
+const watched = element ?? document.getElementById("front-chart");
 if (watched) {
   new MutationObserver(draw).observe(document.documentElement, { attributeFilter: ["data-bs-theme"] });
   new MutationObserver(draw).observe(state().parentElement, { attributeFilter: ["data-curve", "data-front"], subtree: true });
-  new ResizeObserver(resizeCharts).observe(watched);
+  new ResizeObserver(resizeCharts).observe(watched.parentElement);
 }
