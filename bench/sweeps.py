@@ -146,7 +146,7 @@ def suggestion_ms(sweep: Sweep) -> float:
             seed=number,
             history=history_of(sweep),
         )
-        (values,) = sampler().suggest(search, first=sweep.started, count=1)
+        (values,) = sampler(sweep.algorithm).suggest(search, first=sweep.started, count=1)
         each.append((time.perf_counter() - started) * 1000)
         assert set(values) == set(RANGES)
     return statistics.median(each[1:])  # the first imports Optuna

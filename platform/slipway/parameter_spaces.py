@@ -1,4 +1,4 @@
-"""Ranges of parameters as text: `loguniform(1e-4,1e-1)`, `choice(2,4,8)`."""
+"""Ranges, metrics and constraints as text: `choice(2,4,8)`, `loss:min`, `size<=20`."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from slipway.errors import InvalidInput
 from slipway.sanitize import visible
-from slipway.schemas.sweeps import Metric, ParameterSpace
+from slipway.schemas.sweeps import Constraint, Metric, ParameterSpace
 
 EXAMPLES = (
     "Write uniform(0,1), loguniform(1e-4,1e-1), int(1,8), logint(1,1024) or choice(2,4,8), with a "
@@ -17,6 +17,9 @@ _RANGE = re.compile(
     r"\s*(?P<kind>[a-z]+)\((?P<items>.*)\)(?:\s+if\s+(?P<name>[^=\s]+)=(?P<values>.+))?\s*",
     re.DOTALL,
 )
+
+
+_BOUND = re.compile(r"\s*(?P<metric>.*?)\s*(?P<op><=|>=)\s*(?P<bound>\S+)\s*", re.DOTALL)
 
 
 def is_range(text: str) -> bool:
@@ -82,6 +85,21 @@ def parse_metric(text: str) -> Metric:
             "The name of the metric is too long or has characters that are not allowed.",
             field="metric",
             next_step="Use the name under which the script logs it.",
+        ) from None
+
+
+def parse_constraint(text: str) -> Constraint:
+    """Parse `latency_ms<=20` or `recall>=0.9`. Raises InvalidInput."""
+    match = _BOUND.fullmatch(text)
+    try:
+        return Constraint.model_validate(
+            {**match.groupdict(), "bound": float(match["bound"])} if match else {}
+        )
+    except ValueError:  # pydantic's ValidationError is one, too
+        raise InvalidInput(
+            f"The constraint {visible(text[:80])} is no bound of a metric.",
+            field="constraints",
+            next_step="Write --constraint 'latency_ms<=20' or --constraint 'recall>=0.9'.",
         ) from None
 
 

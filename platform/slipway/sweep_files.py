@@ -9,9 +9,16 @@ from typing import Any
 import yaml
 
 from slipway.errors import InvalidInput
-from slipway.parameter_spaces import bad_space, is_range, make_space, parse_metric, parse_space
+from slipway.parameter_spaces import (
+    bad_space,
+    is_range,
+    make_space,
+    parse_constraint,
+    parse_metric,
+    parse_space,
+)
 from slipway.sanitize import visible
-from slipway.schemas.sweeps import Metric, ParameterSpace
+from slipway.schemas.sweeps import Constraint, Metric, ParameterSpace
 
 _METHODS = {
     "random": "random",
@@ -20,6 +27,9 @@ _METHODS = {
     "tpe": "tpe",
     "tpe-multivariate": "tpe-multivariate",
     "qmc": "qmc",
+    "cma-es": "cma-es",
+    "gp": "gp",
+    "nsga-ii": "nsga-ii",
 }
 _GOALS = {"maximize": "max", "minimize": "min", "max": "max", "min": "min"}
 # They name a place at W&B, or are notes for people.
@@ -27,6 +37,7 @@ _IGNORED = ("project", "entity", "description")
 _KEYS = (
     *("program", "method", "metric", "parameters", "name", "run_cap", "trials", "parallel"),
     *("retries", "seed", "scheduler", "min_values", "eta", "early_terminate", "command", *_IGNORED),
+    *("metrics", "constraints", "warm_start"),
 )
 _MACROS = ("${env}", "${interpreter}", "${program}", "${args}")
 _MAX_BYTES = 1_000_000
@@ -40,7 +51,9 @@ class SweepFile:
     script: str | None = None
     name: str | None = None
     algorithm: str | None = None
-    metric: Metric | None = None
+    metrics: tuple[Metric, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    warm_start: tuple[str, ...] = ()
     parameters: dict[str, ParameterSpace] = field(default_factory=dict)
     params: dict[str, str] = field(default_factory=dict)
     trials: int | None = None
@@ -71,7 +84,9 @@ def read_sweep_file(path: str | Path) -> SweepFile:
         script=_text(content, "program"),
         name=_text(content, "name"),
         algorithm=_algorithm(content.get("method")),
-        metric=_metric(content.get("metric")),
+        metrics=_metrics(content),
+        constraints=tuple(map(parse_constraint, _texts(content, "constraints"))),
+        warm_start=tuple(_texts(content, "warm_start")),
         parameters=spaces,
         params=params,
         trials=_number(content, "trials") or _number(content, "run_cap"),
@@ -194,9 +209,17 @@ def _algorithm(value: object) -> str | None:
     return _METHODS[str(value)]
 
 
-def _metric(value: object) -> Metric | None:
-    if value is None:
-        return None
+def _metrics(content: Mapping[Any, Any]) -> tuple[Metric, ...]:
+    """Return what `metric`, or the list `metrics`, names."""
+    several = content.get("metrics")
+    if several is None:
+        several = [] if content.get("metric") is None else [content["metric"]]
+    elif not isinstance(several, list) or "metric" in content:
+        raise _bad_key("metrics", "is no list, or beside metric", "Use one of them.")
+    return tuple(map(_metric, several))
+
+
+def _metric(value: object) -> Metric:
     if isinstance(value, str):
         return parse_metric(value)
     if not isinstance(value, Mapping) or set(value) - {"name", "goal"} or "name" not in value:
@@ -233,6 +256,13 @@ def _text(content: Mapping[Any, Any], key: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise _bad_key(key, "is no text", "Write it in quotes.")
     return value
+
+
+def _texts(content: Mapping[Any, Any], key: str) -> list[str]:
+    values = content.get(key) or []
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise _bad_key(key, "is no list of texts", "Write one text a line, each after a dash.")
+    return values
 
 
 def _number(content: Mapping[Any, Any], key: str) -> int | None:

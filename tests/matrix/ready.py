@@ -12,7 +12,7 @@ from portal.notebooks.models import NotebookFile
 from portal.notebooks.services.files_deletion import delete_notebook
 from portal.pipelines.models import PipelineRun, ProjectSchedule, StepRun
 from portal.registry.models import PromotionRequest, VersionRecord
-from portal.sweeps.models import Sweep
+from portal.sweeps.models import Sweep, Trial
 from portal.workloads.models import Workload
 from slipway.schemas.datasets import VersionState
 from tests.matrix.desks import open_desk, start_desk
@@ -54,7 +54,7 @@ def make_ready(world: World, template: str) -> None:
 
 
 def _ready_by_name(world: World, template: str) -> None:
-    """Pause a sweep or a schedule, let a pipeline fail or ask, archive an environment."""
+    """Pause a sweep or a schedule, end a trial, let a pipeline fail, archive an environment."""
     if template.endswith("/schedules/{schedule}/resume"):
         schedule = ProjectSchedule.objects.filter(name=world.own["schedule"])
         schedule.update(state="paused", next_at=None)
@@ -64,6 +64,18 @@ def _ready_by_name(world: World, template: str) -> None:
         runs = PipelineRun.objects.filter(pk=world.own["pipeline run"])
         runs.update(state="failed", ended_at=clock.now())
         StepRun.objects.filter(run__in=runs).update(state="failed")
+    if "/sweeps/{sweep}/repeat" in template:
+        Trial.objects.get_or_create(
+            sweep_id=world.own["sweep"],
+            number=0,
+            defaults={
+                "state": "complete",
+                "values": {"lr": 0.5},
+                "value": 0.9,
+                "job_id": world.own["workload"],
+                "ended_at": clock.now(),
+            },
+        )
     if template.endswith("/sweeps/{sweep}/resume"):
         Sweep.objects.filter(pk=world.own["sweep"]).update(state="paused")
     if template.endswith("/build"):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from slipway.errors import InvalidInput
-from slipway.parameter_spaces import is_range, parse_metric, parse_space
+from slipway.parameter_spaces import is_range, parse_constraint, parse_metric, parse_space
 from slipway.sweep_files import read_sweep_file
 
 WANDB = """
@@ -32,8 +32,7 @@ def test_a_wandb_file_works_unchanged(tmp_path: Path) -> None:
     path.write_text(WANDB)
     file = read_sweep_file(path)
     assert (file.script, file.algorithm, file.trials) == ("train.py", "tpe", 12)
-    assert file.metric is not None
-    assert (file.metric.name, file.metric.goal) == ("accuracy", "max")
+    assert [(metric.name, metric.goal) for metric in file.metrics] == [("accuracy", "max")]
     assert file.params == {"epochs": "3"}
     assert (file.scheduler, file.min_values, file.eta) == ("asha", 2, 4)
     assert file.ignored == ("project",)
@@ -66,6 +65,9 @@ def test_the_last_comparison_of_wandb_names_the_first(tmp_path: Path) -> None:
         ("parameters: {lr: {min: 1}}", "parameters.lr", "numbers"),
         ("parameters: {lr: 3}", "parameters.lr", "neither a range"),
         ("metric: {name: loss, target: 1}", "metric", "name and goal"),
+        ("metrics: loss", "metrics", "no list"),
+        ("constraints: [1]", "constraints", "list of texts"),
+        ("constraints: [size]", "constraints", "bound of a metric"),
         ("trials: many", "trials", "no whole number"),
         ("[1, 2]", "file", "has no keys"),
         ("a: [", "file", "line"),
@@ -102,6 +104,25 @@ def test_bad_ranges_name_the_parameter(text: str) -> None:
         parse_space("lr", text)
     assert error.value.field == "parameters.lr"
     assert error.value.next_step is not None
+
+
+def test_several_metrics_and_constraints(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.yaml"
+    path.write_text("metrics: [accuracy:max, {name: latency}]\nconstraints: [size_mb <= 20]")
+    file = read_sweep_file(path)
+    assert [f"{each.name}:{each.goal}" for each in file.metrics] == ["accuracy:max", "latency:min"]
+    (bound,) = file.constraints
+    assert (bound.metric, bound.op, bound.bound, str(bound)) == (
+        *("size_mb", "<=", 20.0),
+        "size_mb <= 20",
+    )
+    assert parse_constraint("recall>=9e-1").violation(0.5) == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("text", ["size", "size<=", "<=3", "size<=nan", "size<3"])
+def test_a_constraint_needs_a_metric_and_a_bound(text: str) -> None:
+    with pytest.raises(InvalidInput, match="no bound of a metric"):
+        parse_constraint(text)
 
 
 @pytest.mark.parametrize("text", ["accuracy", "accuracy:up", ":max"])

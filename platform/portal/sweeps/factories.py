@@ -1,13 +1,18 @@
-"""Factory of the sampler."""
+"""Factory of the samplers."""
 
 from importlib import import_module
 from typing import cast
 
 from portal.sweeps.ports import Sampler
 
-_ADAPTER = "portal.sweeps.adapters.optuna_sampler"
+_ADAPTERS = "portal.sweeps.adapters"
 
 
-def sampler() -> Sampler:
-    """Return the sampler. The first call imports Optuna, which no other process should do."""
-    return cast("Sampler", import_module(_ADAPTER).OptunaSampler())
+def sampler(algorithm: str) -> Sampler:
+    """Return the sampler of an algorithm. The first call imports it, in the control worker alone.
+
+    Optuna is slow to import, and cmaes is not in every installation.
+    """
+    if algorithm == "cma-es":
+        return cast("Sampler", import_module(f"{_ADAPTERS}.cma_sampler").CmaSampler())
+    return cast("Sampler", import_module(f"{_ADAPTERS}.optuna_sampler").OptunaSampler())

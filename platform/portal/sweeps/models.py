@@ -9,7 +9,7 @@ from portal.accounts.models import Project, User
 from portal.accounts.principal import Principal
 from portal.core.models import IdField, Row
 from portal.training.models import Job
-from slipway.schemas.sweeps import Metric, ParameterSpace, SweepState, TrialState
+from slipway.schemas.sweeps import Constraint, Metric, ParameterSpace, SweepState, TrialState
 from slipway.schemas.training import JobIn
 
 _STATES = [state.value for state in SweepState]
@@ -40,6 +40,9 @@ class Sweep(Row):
     `job` is the submission that all trials share (`JobIn`), `space` the values that parameters may
     take. `trials` is how many may start, `started` how many have. `explanation` says why it is in
     its state. `scheduler`, `min_values` and `eta` say when trials are stopped early (`rungs`).
+    `other_metrics` (`Metric`) are optimized together with `metric`; each of `constraints`
+    (`Constraint`) must hold for a trial to be the best. `warm_start` are the sources of its
+    `PriorTrial`s, `warm_start_note` says how many there are and what was left out.
     """
 
     id = IdField("swp")
@@ -53,6 +56,10 @@ class Sweep(Row):
     space = models.JSONField()
     metric = models.CharField(max_length=250)
     goal = models.CharField(max_length=3)
+    other_metrics = models.JSONField(default=list)
+    constraints = models.JSONField(default=list)
+    warm_start = models.JSONField(default=list)
+    warm_start_note = models.CharField(max_length=500, blank=True)
     algorithm = models.CharField(max_length=32)
     trials = models.PositiveIntegerField()
     parallel = models.PositiveSmallIntegerField()
@@ -104,6 +111,16 @@ class Sweep(Row):
         """The metric, and whether more of it is better."""
         return Metric.model_validate({"name": self.metric, "goal": self.goal})
 
+    @property
+    def objectives(self) -> list[Metric]:
+        """All metrics that are optimized, the first one included."""
+        return [self.objective, *map(Metric.model_validate, self.other_metrics)]
+
+    @property
+    def bounds(self) -> list[Constraint]:
+        """The constraints."""
+        return [Constraint.model_validate(each) for each in self.constraints]
+
 
 class TrialQuerySet(models.QuerySet["Trial"]):
     """Queries of trials."""
@@ -122,8 +139,9 @@ class Trial(Row):
     """One set of values, and the job that tries them.
 
     `value` is the last value of the metric; a pruned trial has that of the comparison which it
-    lost, None if that was not finite. `attempt` counts its jobs, `job` is the newest of them: a
-    retry has the same number.
+    lost, None if that was not finite. `other_values` and `constraint_values` are the last values of
+    the other metrics and of those of the constraints, in their order. `attempt` counts its jobs,
+    `job` is the newest of them: a retry has the same number.
     """
 
     id = IdField("trl")
@@ -132,6 +150,9 @@ class Trial(Row):
     state = models.CharField(max_length=16, default=TrialState.RUNNING)
     values = models.JSONField()
     value = models.FloatField(null=True, blank=True)
+    other_values = models.JSONField(default=list)
+    constraint_values = models.JSONField(default=list)
+    is_feasible = models.BooleanField(default=True)
     explanation = models.CharField(max_length=500, blank=True)
     job = models.OneToOneField(Job, on_delete=models.PROTECT, related_name="+")
     attempt = models.PositiveSmallIntegerField(default=1)
@@ -162,6 +183,25 @@ class Trial(Row):
         return TrialState(self.state)
 
 
+class PriorTrial(Row):
+    """A run of before, as a trial from which a sweep learns. `number` counts from 0, the oldest."""
+
+    id = IdField("ptr")
+    sweep = models.ForeignKey(Sweep, on_delete=models.CASCADE, related_name="+")
+    number = models.PositiveIntegerField()
+    run_id = models.CharField(max_length=32)
+    values = models.JSONField()
+    value = models.FloatField()
+    other_values = models.JSONField(default=list)
+    constraint_values = models.JSONField(default=list)
+    is_feasible = models.BooleanField(default=True)
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["sweep", "number"], name="prior_trial_once_a_number"),
+        ]
+
+
 class TrialJob(Row):
     """A job of a trial. One that was retried has several, which all count in its cost."""
 
@@ -173,6 +213,21 @@ class TrialJob(Row):
     class Meta(Row.Meta):
         constraints: ClassVar[list[models.BaseConstraint]] = [
             models.UniqueConstraint(fields=["trial", "attempt"], name="trial_job_once_an_attempt"),
+        ]
+
+
+class TrialRepeat(Row):
+    """A job with the values of a trial and another seed, which the script reads as `parameter`."""
+
+    id = IdField("rpt")
+    trial = models.ForeignKey(Trial, on_delete=models.CASCADE, related_name="+")
+    parameter = models.CharField(max_length=250)
+    seed = models.PositiveIntegerField()
+    job = models.OneToOneField(Job, on_delete=models.PROTECT, related_name="+")
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["trial", "seed"], name="trial_repeat_once_a_seed"),
         ]
 
 

@@ -11,7 +11,8 @@ from slipway.schemas.sweeps import Goal, ParameterSpace, ParameterValues
 class PastTrial:
     """A trial that was started before. `value` is None while it runs, and if it has failed.
 
-    One that was stopped early has `pruned_after`, the number of values it had logged.
+    One that was stopped early has `pruned_after`, the number of values it had logged. `violations`
+    has a number for each constraint, more than 0 if it is violated.
     """
 
     number: int
@@ -19,13 +20,21 @@ class PastTrial:
     value: float | None
     is_running: bool
     pruned_after: int | None = None
+    other_values: Sequence[float] = ()
+    violations: Sequence[float] = ()
+
+    @property
+    def violation(self) -> float:
+        """Distance of the trial from being feasible: 0 if it is."""
+        return sum(max(0.0, each) for each in self.violations)
 
 
 @dataclass(frozen=True)
 class SuggestionInput:
     """Input of a suggestion, and all of it, so that it can be repeated after a crash.
 
-    `history` are the trials that matter, in the order of numbers.
+    `history` are the trials that matter, in the order of numbers. For CMA-ES they are the complete
+    ones, in the order of their ends.
     """
 
     algorithm: str
@@ -33,6 +42,7 @@ class SuggestionInput:
     goal: Goal
     seed: int
     history: Sequence[PastTrial]
+    other_goals: Sequence[Goal] = ()
 
 
 class Sampler(Protocol):

@@ -19,7 +19,7 @@ from django.db.models import (
 )
 
 from portal.core import clock
-from portal.sweeps.models import Sweep, Trial, TrialJob
+from portal.sweeps.models import Sweep, Trial, TrialJob, TrialRepeat
 from portal.workloads.costs import lease_cost, price_steps, unix_ms
 from portal.workloads.models import Lease
 from slipway.schemas.sweeps import SweepState, TrialState
@@ -27,6 +27,8 @@ from slipway.schemas.sweeps import SweepState, TrialState
 # Databases limit the number of variables of a query.
 _AT_ONCE = 10_000
 _TRIAL = ("trial__sweep", "trial__state")
+# Costs of repeats are beside those of the states of trials.
+_REPEATS = "repeats"
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,13 @@ class SweepSummary:
     """Numbers of a sweep. Money in nano-USD; what is expected is None until a trial has ended.
 
     `saved_nano_usd` is how much less the pruned trials have cost than as many complete ones, None
-    while there are none of either.
+    while there are none of either. With several metrics there is no best trial. `infeasible` of the
+    complete trials violate a constraint.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
     best: Trial | None = None
+    infeasible: int = 0
     cost_nano_usd: int = 0
     expected_nano_usd: int | None = None
     expected_end: datetime | None = None
@@ -52,7 +56,8 @@ def summaries_of(sweeps: Sequence[Sweep]) -> dict[str, SweepSummary]:
     rows = Trial.objects.filter(sweep__in=ids).order_by().values_list("sweep", "state")
     for sweep_id, state, number in rows.annotate(number=Count("pk")):
         counts.setdefault(sweep_id, {})[state] = number
-    best = _best_of(ids)
+    infeasible = _infeasible_of([sweep.pk for sweep in sweeps if sweep.constraints])
+    best = _best_of([sweep.pk for sweep in sweeps if not sweep.other_metrics])
     costs = _costs_of(ids)
     durations = _durations_of(ids)
     return {
@@ -60,6 +65,7 @@ def summaries_of(sweeps: Sequence[Sweep]) -> dict[str, SweepSummary]:
             sweep,
             counts.get(sweep.pk, {}),
             best.get(sweep.pk),
+            infeasible.get(sweep.pk, 0),
             costs.get(sweep.pk, _Cost()),
             durations.get(sweep.pk),
         )
@@ -92,7 +98,12 @@ class _Cost:
     @property
     def of_ended(self) -> int:
         """Cost of the jobs whose trial has ended."""
-        return self.total - self.by_state.get(TrialState.RUNNING, 0)
+        return self.total - self.by_state.get(TrialState.RUNNING, 0) - self.of_repeats
+
+    @property
+    def of_repeats(self) -> int:
+        """Cost of the jobs that repeat trials with other seeds."""
+        return self.by_state.get(_REPEATS, 0)
 
     def saved(self, counts: dict[str, int]) -> int | None:
         """Return how much less pruned trials have cost than as many complete ones."""
@@ -106,6 +117,8 @@ class _Cost:
 def _costs_of(sweep_ids: Sequence[str]) -> dict[str, _Cost]:
     rows = TrialJob.objects.filter(trial__sweep__in=sweep_ids)
     jobs = {job: (sweep, state) for job, sweep, state in rows.values_list("job", *_TRIAL)}
+    repeats = TrialRepeat.objects.filter(trial__sweep__in=sweep_ids)
+    jobs |= {job: (sweep, _REPEATS) for job, sweep in repeats.values_list("job", "trial__sweep")}
     costs: dict[str, _Cost] = {}
     for workload_id, nano_usd in _costs_of_workloads(jobs).items():
         sweep_id, state = jobs[workload_id]
@@ -136,8 +149,17 @@ def _durations_of(sweep_ids: Sequence[str]) -> dict[str, timedelta]:
     return dict(ended.values_list("sweep").annotate(mean=Avg(duration)))
 
 
+def _infeasible_of(ids: Sequence[str]) -> dict[str, int]:
+    if not ids:
+        return {}
+    trials = Trial.objects.filter(sweep__in=ids, state=TrialState.COMPLETE, is_feasible=False)
+    return dict(trials.order_by().values_list("sweep").annotate(number=Count("pk")))
+
+
 def _best_of(ids: Sequence[str]) -> dict[str, Trial]:
-    complete = Trial.objects.filter(sweep=OuterRef("pk"), state=TrialState.COMPLETE)
+    complete = Trial.objects.filter(
+        sweep=OuterRef("pk"), state=TrialState.COMPLETE, is_feasible=True
+    )
     highest = complete.order_by("-value", "number").values("pk")[:1]
     lowest = complete.order_by("value", "number").values("pk")[:1]
     trial = Case(
@@ -155,19 +177,23 @@ def _summary(
     sweep: Sweep,
     counts: dict[str, int],
     best: Trial | None,
+    infeasible: int,
     cost: _Cost,
     duration: timedelta | None,
 ) -> SweepSummary:
     ended = sum(counts.values()) - counts.get(TrialState.RUNNING, 0)
     # A trial may end between the queries, so there can be a duration without an ended trial.
     if sweep.status != SweepState.RUNNING or duration is None or not ended:
-        return SweepSummary(counts, best, cost.total, saved_nano_usd=cost.saved(counts))
+        return SweepSummary(counts, best, infeasible, cost.total, saved_nano_usd=cost.saved(counts))
     rounds = math.ceil((sweep.trials - ended) / sweep.parallel)
     return SweepSummary(
         counts,
         best,
+        infeasible,
         cost.total,
-        expected_nano_usd=max(cost.total, round(cost.of_ended / ended * sweep.trials)),
+        expected_nano_usd=max(
+            cost.total, cost.of_repeats + round(cost.of_ended / ended * sweep.trials)
+        ),
         expected_end=clock.now() + duration * rounds,
         saved_nano_usd=cost.saved(counts),
     )

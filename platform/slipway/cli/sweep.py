@@ -14,6 +14,22 @@ from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.quantities import parse_pairs
 from slipway.cli.session import Session, command
+from slipway.cli.sweep_options import (
+    AlgorithmOption,
+    ConstraintOption,
+    EtaOption,
+    MetricOption,
+    MinValuesOption,
+    ParallelOption,
+    QuoteOption,
+    RangeOption,
+    RetriesOption,
+    SchedulerOption,
+    SeedOption,
+    SweepArgument,
+    WarmStartOption,
+)
+from slipway.cli.sweep_results import parameters_text, repeat, show_front, show_repeats
 from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.cli.train import (
     DEFAULT_MAX_MB,
@@ -40,7 +56,15 @@ from slipway.parameter_spaces import is_range
 from slipway.resources.jobs import job_body
 from slipway.resources.sweeps import sweep_body
 from slipway.schemas.money import dollars
-from slipway.schemas.sweeps import BestTrial, SweepIn, SweepOut, SweepQuote, SweepState, TrialOut
+from slipway.schemas.sweeps import (
+    BestTrial,
+    Metric,
+    SweepIn,
+    SweepOut,
+    SweepQuote,
+    SweepState,
+    TrialOut,
+)
 from slipway.snapshots import Snapshot
 from slipway.sweep_files import SweepFile, read_sweep_file
 from slipway.training import requirements_fields
@@ -64,50 +88,9 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Sweeps: search for parameters. Start one: slipway sweep train.py --param …",
 )
-SweepArgument = Annotated[str, typer.Argument(metavar="SWEEP", help="Id of the sweep.")]
 SourceArgument = Annotated[
     str,
     typer.Argument(metavar="SCRIPT", help="Python file or notebook, or a sweep as a YAML file."),
-]
-RangeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--param",
-        metavar="NAME=RANGE",
-        help="Values to try: uniform(0,1), loguniform(1e-4,1e-1), int(1,8), logint(1,1024), "
-        "choice(2,4,8). A plain value is the same in all trials. Repeatable.",
-    ),
-]
-MetricOption = Annotated[
-    str | None,
-    typer.Option("--metric", metavar="NAME:GOAL", help="Metric and goal: accuracy:max, loss:min."),
-]
-AlgorithmOption = Annotated[
-    str | None,
-    typer.Option("--algorithm", help="random, grid, tpe, tpe-multivariate or qmc."),
-]
-ParallelOption = Annotated[
-    int | None, typer.Option("--parallel", min=1, help="Trials that run at once.")
-]
-RetriesOption = Annotated[
-    int | None,
-    typer.Option("--retries", min=0, help="How often a failed trial is submitted again."),
-]
-SeedOption = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of the suggestions.")]
-QuoteOption = Annotated[
-    bool, typer.Option("--quote", help="Show the price without starting the sweep.")
-]
-SchedulerOption = Annotated[
-    str | None,
-    typer.Option("--scheduler", help="Stop worse trials early: asha, hyperband, median or none."),
-]
-MinValuesOption = Annotated[
-    int | None,
-    typer.Option("--min-values", min=1, help="Values of the metric before the first comparison."),
-]
-EtaOption = Annotated[
-    int | None,
-    typer.Option("--eta", min=2, help="asha, hyperband: the best of this many trials go on."),
 ]
 
 
@@ -118,6 +101,8 @@ def start(
     args: ArgsArgument = None,
     param: RangeOption = None,
     metric: MetricOption = None,
+    constraint: ConstraintOption = None,
+    warm_start: WarmStartOption = None,
     trials: Annotated[int | None, typer.Option("--trials", min=1, help="Number of trials.")] = None,
     parallel: ParallelOption = None,
     algorithm: AlgorithmOption = None,
@@ -149,8 +134,8 @@ def start(
     _require_one_source(environment, requirements)
     slug, file = session.project(project), _file(session, source)
     ranges, params = _parameters(file, param)
-    script, chosen = _script(source, file), metric or file.metric
-    if not ranges or chosen is None:
+    script, chosen = _script(source, file), metric or file.metrics
+    if not ranges or not chosen:
         raise _incomplete("param" if not ranges else "metric")
     with create_snapshot(session, code, script, include, max_mb) as snapshot:
         job = job_body(
@@ -176,15 +161,11 @@ def start(
             job,
             parameters=ranges,
             metric=chosen,
-            name=name or file.name,
-            algorithm=algorithm or file.algorithm,
-            trials=trials or file.trials,
-            parallel=parallel or file.parallel,
-            retries=file.retries if retries is None else retries,
-            seed=file.seed if seed is None else seed,
-            scheduler=scheduler or file.scheduler,
-            min_values=min_values or file.min_values,
-            eta=eta or file.eta,
+            constraints=constraint or file.constraints,
+            warm_start=warm_start or file.warm_start,
+            **_settings(file, name=name, algorithm=algorithm, trials=trials, parallel=parallel),
+            **_settings(file, retries=retries, seed=seed, scheduler=scheduler),
+            **_settings(file, min_values=min_values, eta=eta),
         )
         price = _request_quote(session, snapshot, body, slug)
         if quote:
@@ -210,6 +191,13 @@ def _require_one_source(environment: str | None, requirements: object) -> None:
             "--environment and --requirements contradict each other.",
             next_step="Leave one of them out.",
         )
+
+
+def _settings(file: SweepFile, **options: Any) -> dict[str, Any]:
+    """Return settings by name: the option if there is one, else what the file says."""
+    return {
+        name: getattr(file, name) if value is None else value for name, value in options.items()
+    }
 
 
 def _parameters(file: SweepFile, param: list[str] | None) -> tuple[dict[str, Any], dict[str, str]]:
@@ -247,13 +235,17 @@ def show(session: Session, sweep: SweepOut) -> None:
                 "Why": sweep.explanation,
                 "Next step": sweep.next_step,
                 "Script": sweep.script,
-                "Metric": f"{sweep.metric.name} ({sweep.metric.goal})",
+                "Metric": [f"{each.name} ({each.goal})" for each in _metrics(sweep)],
+                "Constraints": [str(bound) for bound in sweep.constraints],
+                "Warm start": sweep.warm_start,
+                "Learns from": sweep.warm_start_note,
                 "Algorithm": sweep.algorithm,
                 "Early stopping": _early_stopping_text(sweep),
                 "Trials": f"{sweep.started} of {sweep.trials} started, {sweep.running} running, "
                 f"{sweep.complete} complete, {sweep.failed} failed, {sweep.stopped} stopped, "
-                f"{sweep.pruned} pruned",
+                f"{sweep.pruned} pruned{_infeasible_text(sweep)}",
                 "Best": _best_text(sweep.best),
+                "Best trials": f"slipway sweep front {sweep.id}" if sweep.other_metrics else None,
                 "Cost": dollars(sweep.cost_nano_usd),
                 "Expected cost": None
                 if sweep.expected_nano_usd is None
@@ -299,7 +291,7 @@ def list_sweeps(
             sweep.name,
             sweep.state,
             f"{sweep.started}/{sweep.trials}",
-            f"{sweep.metric.name}:{sweep.metric.goal}",
+            " ".join(f"{each.name}:{each.goal}" for each in _metrics(sweep)),
             "" if sweep.best is None else f"{sweep.best.value:.6g}",
             dollars(sweep.cost_nano_usd),
         ),
@@ -339,6 +331,11 @@ def list_trials(
         key=lambda trial: trial.job,
         nothing="No trial has started yet.",
     )
+
+
+command(app, "front")(show_front)
+command(app, "repeat")(repeat)
+command(app, "repeats")(show_repeats)
 
 
 @command(app, "pause")
@@ -421,7 +418,7 @@ def _price_text(quote: SweepQuote) -> str:
     )
     return (
         f"{quote.trials} trials, {quote.parallel} at once: "
-        f"{dollars(quote.nano_usd_per_hour)} an hour; {total}."
+        f"{dollars(quote.nano_usd_per_hour)} an hour; {total}. {quote.warm_start_note}".rstrip()
     )
 
 
@@ -436,6 +433,7 @@ def _show_quote(session: Session, quote: SweepQuote) -> None:
             "Expected": "no history yet"
             if quote.expected_nano_usd is None
             else dollars(quote.expected_nano_usd),
+            "Warm start": quote.warm_start_note,
             **packages_shown(quote.job),
             "Fits": quote.job.can_ever_run,
             "Would wait": quote.job.would_wait,
@@ -460,12 +458,21 @@ def _best_text(best: BestTrial | None) -> list[str]:
     return [f"{best.value:.6g} in trial {best.number}, job {best.job}", *values]
 
 
+def _metrics(sweep: SweepOut) -> list[Metric]:
+    return [sweep.metric, *sweep.other_metrics]
+
+
+def _infeasible_text(sweep: SweepOut) -> str:
+    return f"; {sweep.infeasible} of the complete ones infeasible" if sweep.infeasible else ""
+
+
 def _trial_row(trial: TrialOut) -> tuple[str, ...]:
+    values = [] if trial.value is None else [trial.value, *trial.other_values]
     return (
         str(trial.number),
-        trial.state,
-        "" if trial.value is None else f"{trial.value:.6g}",
-        " ".join(f"{name}={value}" for name, value in trial.parameters.items()),
+        trial.state if trial.is_feasible else f"{trial.state}, infeasible",
+        " ".join(f"{value:.6g}" for value in values),
+        parameters_text(trial),
         trial.job,
         trial.explanation,
     )

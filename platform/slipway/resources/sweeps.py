@@ -1,16 +1,21 @@
 """Sweeps: searches for the parameters with which a script does best."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from slipway.connection import Connection
+from slipway.errors import InvalidInput
 from slipway.pages import Pages
-from slipway.parameter_spaces import parse_metric, parse_space
+from slipway.parameter_spaces import parse_constraint, parse_metric, parse_space
 from slipway.resources.requests import build
 from slipway.schemas.base import PageOf
 from slipway.schemas.sweeps import (
+    Constraint,
+    FrontOut,
     Metric,
     ParameterSpace,
+    RepeatIn,
+    RepeatsOut,
     SweepExtension,
     SweepIn,
     SweepOut,
@@ -25,8 +30,8 @@ _FIRST_LOOK_S, _LATER_LOOKS_S = 0.2, 3.0
 class Sweeps:
     """The sweeps of a project. `sweep` is the id of one.
 
-    GET, POST projects/{project}/sweeps · POST sweeps/quote · GET sweeps/{sweep}, …/trials ·
-    POST …/pause, resume, extend, stop
+    GET, POST projects/{project}/sweeps · POST sweeps/quote · GET sweeps/{sweep}, …/trials,
+    …/front, …/repeats · POST …/pause, resume, extend, stop, repeats
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -45,6 +50,10 @@ class Sweeps:
         """List the trials of a sweep, newest first."""
         segments = (*_path(project, sweep), "trials")
         return Pages(self._connection, segments, PageOf[TrialOut])
+
+    def front(self, sweep: str, *, project: str) -> FrontOut:
+        """Return the Pareto front of a sweep with several metrics."""
+        return self._connection.fetch(FrontOut, "GET", *_path(project, sweep), "front")
 
     def start(self, body: SweepIn, *, project: str) -> SweepOut:
         """Start a sweep. See `sweep_body`. Raises InvalidInput for what can never run."""
@@ -73,6 +82,41 @@ class Sweeps:
         """End a sweep for good, and stop its jobs."""
         return self._connection.fetch(SweepOut, "POST", *_path(project, sweep), "stop")
 
+    def repeats(self, sweep: str, *, project: str) -> RepeatsOut:
+        """Return the trials that ran again with other seeds, with mean and deviation."""
+        return self._connection.fetch(RepeatsOut, "GET", *_path(project, sweep), "repeats")
+
+    def repeat(
+        self,
+        sweep: str,
+        *,
+        project: str,
+        trial: int | None = None,
+        seeds: Sequence[int] = (),
+        parameter: str | None = None,
+    ) -> RepeatsOut:
+        """Run a trial, the best by default, again with other seeds: a job for each.
+
+        The script reads the seed as `parameter`. Without `seeds` they are the next three.
+        """
+        body = _repeat_body(trial, seeds, parameter)
+        segments = (*_path(project, sweep), "repeats")
+        return self._connection.fetch(RepeatsOut, "POST", *segments, body=body)
+
+    def quote_repeat(
+        self,
+        sweep: str,
+        *,
+        project: str,
+        trial: int | None = None,
+        seeds: Sequence[int] = (),
+        parameter: str | None = None,
+    ) -> SweepQuote:
+        """Return the price of running a trial again. Nothing is started."""
+        body = _repeat_body(trial, seeds, parameter)
+        segments = (*_path(project, sweep), "repeats", "quote")
+        return self._connection.fetch(SweepQuote, "POST", *segments, body=body)
+
     def wait(self, sweep: str, *, project: str, timeout_s: float | None = None) -> SweepOut:
         """Return a sweep once it has ended or is paused, or raise TimeoutError."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -93,7 +137,9 @@ def sweep_body(
     job: JobIn,
     *,
     parameters: Mapping[str, str | ParameterSpace],
-    metric: str | Metric,
+    metric: str | Metric | Sequence[str | Metric],
+    constraints: Sequence[str | Constraint] = (),
+    warm_start: Sequence[str] = (),
     name: str | None = None,
     algorithm: str | None = None,
     trials: int | None = None,
@@ -106,10 +152,19 @@ def sweep_body(
 ) -> SweepIn:
     """Return the request body that starts or quotes a sweep, or raise InvalidInput.
 
-    `parameters` are ranges such as `loguniform(1e-4,1e-1)`, and `metric` is such as `accuracy:max`.
+    `parameters` are ranges such as `loguniform(1e-4,1e-1)`, and `metric` is such as `accuracy:max`,
+    or several of them; then there is a Pareto front in place of a best trial. `constraints` are
+    such as `latency_ms<=20`. `warm_start` are ids of sweeps and filters of runs to learn from.
     `scheduler` stops trials early (`asha`, `hyperband`, `median`); it first compares them after
     `min_values` values of the metric.
     """
+    listed = [metric] if isinstance(metric, str | Metric) else metric
+    if not listed:
+        raise InvalidInput(
+            "No metric is named.", field="metric", next_step="Pass metric='accuracy:max'."
+        )
+    first, *others = [parse_metric(each) if isinstance(each, str) else each for each in listed]
+    bounds = [parse_constraint(each) if isinstance(each, str) else each for each in constraints]
     return build(
         SweepIn,
         name=name,
@@ -118,7 +173,10 @@ def sweep_body(
             key: parse_space(key, space) if isinstance(space, str) else space
             for key, space in parameters.items()
         },
-        metric=parse_metric(metric) if isinstance(metric, str) else metric,
+        metric=first,
+        other_metrics=others or None,
+        constraints=bounds or None,
+        warm_start=list(warm_start) or None,
         algorithm=algorithm,
         trials=trials,
         parallel=parallel,
@@ -128,6 +186,10 @@ def sweep_body(
         min_values=min_values,
         eta=eta,
     )
+
+
+def _repeat_body(trial: int | None, seeds: Sequence[int], parameter: str | None) -> RepeatIn:
+    return build(RepeatIn, trial=trial, seeds=list(seeds) or None, parameter=parameter)
 
 
 def _path(project: str, sweep: str) -> tuple[str, str, str, str]:

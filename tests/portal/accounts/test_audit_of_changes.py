@@ -73,6 +73,7 @@ UNAUDITED = {
     "/p/{project}/schedules/preview": "reads",
     "/api/v1/projects/{project}/schedules/preview": "reads",
     "/api/v1/projects/{project}/sweeps/quote": "reads",
+    "/api/v1/projects/{project}/sweeps/{sweep}/repeats/quote": "reads",
     "/p/{project}/new-endpoint/quote": "reads",
     "/p/{project}/endpoints/{endpoint}/try": "asks for a prediction",
     "/p/{project}/notebooks/files/{notebook}/quote": "reads",

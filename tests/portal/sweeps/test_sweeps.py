@@ -1,15 +1,20 @@
 """Sweeps through the REST API: started, advanced, paused, extended and stopped."""
 
+import math
+import sys
 from typing import Any
 
 import pytest
 from django.db import connection
 
 from portal.accounts.models import Membership
+from portal.sweeps.factories import sampler
 from portal.sweeps.models import Sweep, Trial
+from portal.sweeps.ports import PastTrial, SuggestionInput
 from portal.sweeps.services.progress import advance_all
 from portal.training.models import Job
 from portal.workloads.models import Workload
+from slipway.schemas.sweeps import ParameterSpace, ParameterValues
 from tests.personas import Api, Personas, json_of
 from tests.portal.sweeps.trials import (
     LAYERS,
@@ -97,7 +102,9 @@ def test_a_sweep_is_shown_whose_first_trial_ends_at_that_moment(bob: Api, machin
     assert shown(bob, sweep_id)["expected_end"] is not None
 
 
-@pytest.mark.parametrize("algorithm", ["random", "qmc", "tpe", "tpe-multivariate", "grid"])
+@pytest.mark.parametrize(
+    "algorithm", ["random", "qmc", "tpe", "tpe-multivariate", "grid", "cma-es", "gp"]
+)
 def test_each_algorithm_keeps_to_the_space(bob: Api, machine: Machine, algorithm: str) -> None:
     parameters = {
         "lr": {"type": "float", "low": 0.0, "high": 1.0, "step": 0.25},
@@ -127,6 +134,50 @@ def test_each_algorithm_keeps_to_the_space(bob: Api, machine: Machine, algorithm
         assert values["layers"] in (1, 2, 3, 4)
         assert ("momentum" in values) == (values["optimizer"] == "sgd")
     assert len({str(trial["parameters"]) for trial in trials}) > 1
+
+
+@pytest.mark.parametrize("algorithm", ["cma-es", "gp"])
+def test_algorithms_that_learn_come_near_the_optimum(algorithm: str) -> None:
+    parameters = {
+        "x": ParameterSpace(type="float", low=-4, high=4),
+        "y": ParameterSpace(type="float", low=0.001, high=1000, log=True),
+    }
+
+    def loss(values: ParameterValues) -> float:
+        return (float(values["x"]) - 1) ** 2 + (math.log10(float(values["y"])) - 1) ** 2
+
+    history: list[PastTrial] = []
+    trials = {"cma-es": 90, "gp": 24}[algorithm]
+    while len(history) < trials:
+        search = SuggestionInput(algorithm, parameters, "min", 1, [*history])
+        suggested = sampler(algorithm).suggest(search, first=len(history), count=3)
+        again = sampler(algorithm).suggest(search, first=len(history), count=3)
+        assert suggested == again  # a crash loses nothing
+        history += [
+            PastTrial(len(history) + index, values, loss(values), is_running=False)
+            for index, values in enumerate(suggested)
+        ]
+    assert min(loss(trial.values) for trial in history[-6:]) < 0.05
+
+
+@pytest.mark.parametrize(("algorithm", "package"), [("cma-es", "cmaes"), ("gp", "torch")])
+def test_an_algorithm_that_is_not_installed_is_refused(
+    bob: Api, machine: Machine, monkeypatch: pytest.MonkeyPatch, algorithm: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    take_code(bob)
+    wide = {"a": LR, "b": LR}
+    for path in (SWEEPS, f"{SWEEPS}/quote"):
+        answer = bob.post(path, sweep_body(algorithm=algorithm, parameters=wide))
+        assert (answer.status_code, json_of(answer)["field"]) == (422, "algorithm")
+        assert f"needs {package}" in json_of(answer)["detail"]
+        assert f"pip install {package}" in json_of(answer)["next_step"]
+
+
+def test_cma_es_needs_two_ranges_of_numbers(bob: Api) -> None:
+    answer = bob.post(SWEEPS, sweep_body(algorithm="cma-es"))
+    assert answer.status_code == 422
+    assert "at least two parameters" in str(json_of(answer))
 
 
 def test_a_grid_tries_every_combination_once(bob: Api, machine: Machine) -> None:

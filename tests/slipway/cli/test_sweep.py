@@ -21,5 +21,11 @@ def test_a_quote_reads_the_packages_that_the_code_names(alice: Cli, tmp_path: Pa
     assert "Line 2 of requirements.txt" in refused.problem["detail"]
     without_range = alice(*start, "--param", "lr=0.1")
     assert (without_range.code, without_range.problem["field"]) == (ExitCode.USAGE, "param")
+    one_metric = ("--metric", "latency_ms:min", "--constraint", "size_mb<20")
+    refused = alice(*start, "--param", "lr=uniform(0,1)", *one_metric)
+    assert (refused.code, refused.problem["field"]) == (ExitCode.INVALID, "constraints")
+    for verb in ("front", "repeat", "repeats"):
+        missing = alice("sweep", verb, "swp_01ARZ3NDEKTSV4RRFFQ69G5FAV", "--project", project)
+        assert missing.code == ExitCode.NOT_FOUND
     listed = alice("sweep", "list", "--project", project, "--json")
     assert (listed.code, listed.document["items"]) == (0, [])

@@ -10,15 +10,24 @@ from portal.accounts.principal import require_principal
 from portal.api.routing import gate
 from portal.api.v1.serializers import PageParameters, SearchParameters, page_of
 from portal.core.pagination import Page, paginate
+from portal.sweeps.fronts import front_of
 from portal.sweeps.gates import SweepRole, gated_sweep
 from portal.sweeps.models import Sweep, Trial
+from portal.sweeps.services import repeats
 from portal.sweeps.services import sweeps as services
 from portal.sweeps.services.quotes import quote_sweep as price_sweep
+from portal.sweeps.services.repeats import Repeats, repeats_of
 from portal.sweeps.summaries import SweepSummary, summaries_of
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf
 from slipway.schemas.sweeps import (
+    MAX_ON_FRONT,
     BestTrial,
+    FrontOut,
+    RepeatGroup,
+    RepeatIn,
+    RepeatOut,
+    RepeatsOut,
     SweepExtension,
     SweepIn,
     SweepOut,
@@ -46,6 +55,10 @@ def _out(sweep: Sweep, summary: SweepSummary) -> SweepOut:
         next_step=sweep.next_step or None,
         algorithm=sweep.algorithm,
         metric=sweep.objective,
+        other_metrics=sweep.objectives[1:],
+        constraints=sweep.bounds,
+        warm_start=sweep.warm_start,
+        warm_start_note=sweep.warm_start_note,
         parameters=sweep.parameters,
         script=sweep.job["script"],
         tier=sweep.job["tier"],
@@ -62,6 +75,7 @@ def _out(sweep: Sweep, summary: SweepSummary) -> SweepOut:
         failed=counts.get(TrialState.FAILED, 0),
         stopped=counts.get(TrialState.STOPPED, 0),
         pruned=counts.get(TrialState.PRUNED, 0),
+        infeasible=summary.infeasible,
         best=_best(best) if best is not None else None,
         cost_nano_usd=summary.cost_nano_usd,
         expected_nano_usd=summary.expected_nano_usd,
@@ -86,6 +100,9 @@ def _trial_out(trial: Trial) -> TrialOut:
         state=trial.status,
         parameters=trial.values,
         value=trial.value,
+        other_values=trial.other_values,
+        constraint_values=trial.constraint_values,
+        is_feasible=trial.is_feasible,
         explanation=trial.explanation,
         job=trial.job_id,
         attempt=trial.attempt,
@@ -141,6 +158,18 @@ def list_trials(
     return page_of(paginate(trials, cursor=query.cursor, limit=query.limit), _trial_out)
 
 
+@router.get(f"{_SWEEP}/front", auth=gate(_SEE), response=FrontOut)
+def get_front(request: HttpRequest, project: str, sweep: str) -> FrontOut:
+    """Get the Pareto front of a sweep. One with a single metric has its best trials there."""
+    row = gated_sweep(request)
+    trials = front_of(row)
+    return FrontOut(
+        metrics=row.objectives,
+        count=len(trials),
+        trials=[_trial_out(trial) for trial in trials[:MAX_ON_FRONT]],
+    )
+
+
 @router.post(f"{_SWEEP}/pause", auth=gate(_CHANGE), response=SweepOut)
 def pause_sweep(request: HttpRequest, project: str, sweep: str) -> SweepOut:
     """Start no further trials until the sweep is resumed. Running trials go on."""
@@ -168,3 +197,51 @@ def stop_sweep(request: HttpRequest, project: str, sweep: str) -> SweepOut:
     """End a sweep for good, and stop its jobs. One that has ended stays unchanged."""
     by = require_principal(request).user
     return _shown(services.stop_sweep(sweep=gated_sweep(request), by=by))
+
+
+def _repeats_out(sweep: Sweep) -> RepeatsOut:
+    return RepeatsOut(groups=[_group_out(group) for group in repeats_of(sweep)])
+
+
+def _group_out(group: Repeats) -> RepeatGroup:
+    assert group.trial.value is not None  # noqa: S101  (it is complete)
+    return RepeatGroup(
+        trial=group.trial.number,
+        parameters=group.trial.values,
+        value=group.trial.value,
+        mean=group.mean,
+        deviation=group.deviation,
+        repeats=[
+            RepeatOut(
+                seed=repeat.row.seed,
+                parameter=repeat.row.parameter,
+                state=repeat.row.job.workload.state,
+                value=repeat.value,
+                job=repeat.row.job_id,
+            )
+            for repeat in group.items
+        ],
+    )
+
+
+@router.get(f"{_SWEEP}/repeats", auth=gate(_SEE), response=RepeatsOut)
+def list_repeats(request: HttpRequest, project: str, sweep: str) -> RepeatsOut:
+    """List the trials that ran again with other seeds, with mean and deviation of their values."""
+    return _repeats_out(gated_sweep(request))
+
+
+@router.post(f"{_SWEEP}/repeats", auth=gate(_CHANGE), response={201: RepeatsOut})
+def repeat_trial(
+    request: HttpRequest, project: str, sweep: str, payload: RepeatIn
+) -> Status[RepeatsOut]:
+    """Run a trial again with other seeds: a job for each, submitted at once."""
+    row, by = gated_sweep(request), require_principal(request).user
+    repeats.repeat_trial(sweep=row, by=by, requested=payload)
+    return Status(201, _repeats_out(row))
+
+
+@router.post(f"{_SWEEP}/repeats/quote", auth=gate(_CHANGE), response=SweepQuote)
+def quote_repeats(request: HttpRequest, project: str, sweep: str, payload: RepeatIn) -> SweepQuote:
+    """Get the price of running a trial again with other seeds. Nothing is started."""
+    row, by = gated_sweep(request), require_principal(request).user
+    return repeats.quote_repeats(project=row.project, sweep=row, by=by, requested=payload)

@@ -16,21 +16,27 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.exceptions import ExperimentalWarning
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.samplers.nsgaii import BLXAlphaCrossover
 from optuna.trial import FrozenTrial, Trial, TrialState
 from scipy.stats import qmc
 
+from portal.sweeps.adapters.points import value_at
 from portal.sweeps.ports import PastTrial, SuggestionInput
 from slipway.schemas.sweeps import ParameterSpace, ParameterValues, applies, grid, ordered
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 # Trials need a time, on which no suggestion depends.
 _SOME_TIME = datetime(2000, 1, 1)  # noqa: DTZ001  (of Optuna, which has none with a time zone)
+# Small, so that sweeps of a hundred trials get beyond the random first ones.
+_POPULATION = 20
+_MUTATION = 0.1
+_GENERATION = {"NSGAIISampler:generation": 0}
 _DIRECTIONS: dict[str, Literal["maximize", "minimize"]] = {"max": "maximize", "min": "minimize"}
 
 
 class OptunaSampler:
-    """The `Sampler` of all algorithms: Optuna's, the grid, and Sobol's sequence of SciPy."""
+    """The `Sampler` of Optuna's algorithms, the grid, and Sobol's sequence of SciPy."""
 
     def suggest(
         self, search: SuggestionInput, *, first: int, count: int
@@ -49,7 +55,10 @@ class OptunaSampler:
 
 def _optuna(search: SuggestionInput, first: int, count: int) -> list[ParameterValues]:
     distributions = {name: _distribution(space) for name, space in search.parameters.items()}
-    study = optuna.create_study(sampler=_sampler(search, first), direction=_DIRECTIONS[search.goal])
+    study = optuna.create_study(
+        sampler=_sampler(search, first),
+        directions=[_DIRECTIONS[goal] for goal in (search.goal, *search.other_goals)],
+    )
     study.add_trials([_frozen(trial, distributions) for trial in search.history])
     suggestions = []
     for _ in range(count):
@@ -67,6 +76,19 @@ def _sampler(search: SuggestionInput, first: int) -> BaseSampler:
     seed = (search.seed * 1_000_003 + first) % 2**32
     if search.algorithm == "random":
         return RandomSampler(seed=seed)
+    if search.algorithm == "gp":
+        # The first trials, and parameters with conditions, are random.
+        return GPSampler(seed=seed, warn_independent_sampling=False)
+    if search.algorithm == "nsga-ii":
+        # All complete trials are one generation, whose best are the parents of the next one. So
+        # nothing of earlier generations needs to be stored.
+        return NSGAIISampler(
+            seed=seed,
+            population_size=_POPULATION,
+            # A mutated value is a random one: with few parameters most children would be.
+            mutation_prob=min(_MUTATION, 1 / len(search.parameters)),
+            crossover=BLXAlphaCrossover(),
+        )
     is_multivariate = search.algorithm == "tpe-multivariate"
     # Running trials count as bad ones, so that those beside each other differ.
     return TPESampler(
@@ -113,15 +135,24 @@ def _frozen(trial: PastTrial, distributions: dict[str, BaseDistribution]) -> Fro
         number=-1,  # the study gives it one
         trial_id=-1,
         state=state,
-        value=trial.value if state == TrialState.COMPLETE else None,
+        value=None,
+        values=[trial.value, *trial.other_values]
+        if state == TrialState.COMPLETE and trial.value is not None
+        else None,
         datetime_start=_SOME_TIME,
         datetime_complete=None if state == TrialState.RUNNING else _SOME_TIME,
         params=dict(trial.values),
         distributions={name: distributions[name] for name in trial.values},
         user_attrs={},
-        system_attrs={},
+        system_attrs=_attributes(trial) if state == TrialState.COMPLETE else {},
         intermediate_values=steps,
     )
+
+
+def _attributes(trial: PastTrial) -> dict[str, object]:
+    """Return what samplers read of a complete trial beside its values."""
+    constraints = {"constraints": list(trial.violations)} if trial.violations else {}
+    return {**constraints, **_GENERATION}
 
 
 def _sobol(search: SuggestionInput, first: int, count: int) -> list[ParameterValues]:
@@ -136,20 +167,6 @@ def _sobol(search: SuggestionInput, first: int, count: int) -> list[ParameterVal
         for name, part in zip(names, point, strict=True):
             space = search.parameters[name]
             if applies(space, values):
-                values[name] = _at(space, float(part))
+                values[name] = value_at(space, float(part))
         suggestions.append(values)
     return suggestions
-
-
-def _at(space: ParameterSpace, part: float) -> float | int | str:
-    """Return the value at a part of a range: 0 is its low end, 1 the high one."""
-    values = space.values() if not space.log else None
-    if values is not None:
-        return values[min(int(part * len(values)), len(values) - 1)]
-    low, high = float(space.low or 0), float(space.high or 0)
-    if space.type == "int":
-        low, high = low - 0.5, high + 0.5
-    value = low * (high / low) ** part if space.log else low + (high - low) * part
-    if space.type == "int":
-        return min(max(round(value), int(space.low or 0)), int(space.high or 0))
-    return min(max(value, low), high)

@@ -6,7 +6,7 @@ other.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import structlog
 from django.db import transaction
@@ -31,7 +31,7 @@ from portal.training.submitters import reason_not_to_submit
 from portal.workloads.lifecycle import ENDS
 from portal.workloads.services.cancellation import stop_workload
 from portal.workloads.services.resume import was_stopped_early
-from slipway.schemas.sweeps import ParameterValues, SweepState, TrialState
+from slipway.schemas.sweeps import Constraint, ParameterValues, SweepState, TrialState
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 log = structlog.get_logger(__name__)
@@ -115,26 +115,52 @@ def _record_end(sweep: Sweep, trial: Trial, metrics: Mapping[str, float]) -> Non
 
 
 def _record_success(sweep: Sweep, trial: Trial, metrics: Mapping[str, float]) -> None:
-    value = metrics.get(sweep.metric)
-    if value is not None and math.isfinite(value):
-        record_rungs(sweep, trial)
-        end_trial(trial, TrialState.COMPLETE, value=value)
-        return
-    if value is not None:
-        text = f"The last value of {sweep.metric} is {value}."
-        if end_trial(trial, TrialState.FAILED, explanation=text):
-            _fail_after_first_trials(sweep, text)
-        return
-    text = f"Its job logged no metric {sweep.metric}. {_listing(metrics)}"
+    objectives, bounds = sweep.objectives, sweep.bounds
+    names = [*(metric.name for metric in objectives), *(bound.metric for bound in bounds)]
+    for name in names:
+        if name not in metrics:
+            _record_missing(sweep, trial, name, metrics)
+            return
+    for name in names:
+        if not math.isfinite(metrics[name]):
+            text = f"The last value of {name} is {metrics[name]}."
+            if end_trial(trial, TrialState.FAILED, explanation=text):
+                _fail_after_first_trials(sweep, text)
+            return
+    record_rungs(sweep, trial)
+    violated = [bound for bound in bounds if bound.violation(metrics[bound.metric]) > 0]
+    end_trial(
+        trial,
+        TrialState.COMPLETE,
+        value=metrics[sweep.metric],
+        other_values=[metrics[metric.name] for metric in objectives[1:]],
+        constraint_values=[metrics[bound.metric] for bound in bounds],
+        is_feasible=not violated,
+        explanation=_violations_text(violated, metrics),
+    )
+
+
+def _violations_text(violated: Sequence[Constraint], metrics: Mapping[str, float]) -> str:
+    if not violated:
+        return ""
+    parts = [
+        f"{bound.metric} is {metrics[bound.metric]:.6g}, not {bound.op} {bound.bound:.6g}"
+        for bound in violated
+    ]
+    return f"Infeasible: {'; '.join(parts)}."
+
+
+def _record_missing(sweep: Sweep, trial: Trial, name: str, metrics: Mapping[str, float]) -> None:
+    text = f"Its job logged no metric {name}. {_listing(metrics)}"
     if not end_trial(trial, TrialState.FAILED, explanation=text):
         return
     if not Trial.objects.filter(sweep=sweep, state=TrialState.COMPLETE).exists():
         move_sweep(
             sweep,
             SweepState.FAILED,
-            explanation=f"Trial {trial.number} succeeded, but logged no metric {sweep.metric}. "
+            explanation=f"Trial {trial.number} succeeded, but logged no metric {name}. "
             f"{_listing(metrics)}",
-            next_step=f'Log it with mlflow.log_metric("{sweep.metric}", …), or start a sweep with '
+            next_step=f'Log it with mlflow.log_metric("{name}", …), or start a sweep with '
             "the name of a metric that the script logs.",
         )
 
@@ -207,8 +233,9 @@ def _start_new_trials(sweep: Sweep, count: int) -> None:
         goal=sweep.objective.goal,
         seed=sweep.seed,
         history=history_of(sweep),
+        other_goals=[metric.goal for metric in sweep.objectives[1:]],
     )
-    for values in sampler().suggest(search, first=sweep.started, count=count):
+    for values in sampler(sweep.algorithm).suggest(search, first=sweep.started, count=count):
         try:
             if not _start_trial(sweep, values):
                 return  # Another process is at it, or the sweep was paused.

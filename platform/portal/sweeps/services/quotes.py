@@ -2,9 +2,11 @@
 
 from portal.accounts.models import Project, User
 from portal.spend.presenters import with_cost
-from portal.sweeps.services.sweeps import trials_of
+from portal.sweeps.services.sweeps import MAX_NOTE, trials_of
+from portal.sweeps.services.warm_starts import warm_start_of
 from portal.training.services.jobs import admission_request, quote_job
 from slipway.schemas.sweeps import SweepIn, SweepQuote
+from slipway.schemas.truncation import shorten
 
 
 def quote_sweep(*, project: Project, by: User, spec: SweepIn) -> SweepQuote:
@@ -12,12 +14,12 @@ def quote_sweep(*, project: Project, by: User, spec: SweepIn) -> SweepQuote:
 
     Raises InvalidInput as the start of a sweep does. The snapshot may come later.
     """
+    trials = trials_of(spec)
     job = spec.job.model_copy(update={"name": spec.name or spec.job.name})
     quote = with_cost(
         quote_job(project=project, spec=job),
         admission_request(project=project, by=by, spec=job),
     )
-    trials = trials_of(spec)
     parallel = min(spec.parallel, trials)
     return SweepQuote(
         job=quote,
@@ -25,4 +27,5 @@ def quote_sweep(*, project: Project, by: User, spec: SweepIn) -> SweepQuote:
         parallel=parallel,
         nano_usd_per_hour=quote.nano_usd_per_hour * parallel,
         expected_nano_usd=quote.expected.nano_usd * trials if quote.expected else None,
+        warm_start_note=shorten(warm_start_of(project=project, requested=spec).note, MAX_NOTE),
     )

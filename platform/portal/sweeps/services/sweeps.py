@@ -11,12 +11,18 @@ from portal.accounts import audit
 from portal.accounts.models import Project, User
 from portal.core.enqueue import enqueue_on_commit
 from portal.core.errors import Conflict, InvalidInput
-from portal.sweeps.models import Sweep, Trial
+from portal.sweeps.algorithms import require_packages
+from portal.sweeps.models import PriorTrial, Sweep, Trial
+from portal.sweeps.services.repeats import stop_repeats
+from portal.sweeps.services.warm_starts import warm_start_of
 from portal.sweeps.tasks import advance
 from portal.sweeps.transitions import add_trials, move_sweep, run_again
 from portal.training.services.jobs import resume_job, settled_job
 from slipway.schemas.sweeps import MAX_TRIALS, SweepIn, SweepState, grid
+from slipway.schemas.truncation import shorten
 from slipway.schemas.workloads import ReasonCode, WorkloadState
+
+MAX_NOTE = 500
 
 
 def start_sweep(*, project: Project, by: User, requested: SweepIn) -> Sweep:
@@ -27,6 +33,7 @@ def start_sweep(*, project: Project, by: User, requested: SweepIn) -> Sweep:
     trials = trials_of(requested)
     job = requested.job.model_copy(update={"name": requested.name or requested.job.name})
     job = settled_job(project=project, by=by, requested=job)
+    warm_start = warm_start_of(project=project, requested=requested)
     with transaction.atomic():
         sweep = Sweep.objects.create(
             project=project,
@@ -36,6 +43,10 @@ def start_sweep(*, project: Project, by: User, requested: SweepIn) -> Sweep:
             space={name: space.model_dump() for name, space in requested.parameters.items()},
             metric=requested.metric.name,
             goal=requested.metric.goal,
+            other_metrics=[metric.model_dump() for metric in requested.other_metrics],
+            constraints=[bound.model_dump() for bound in requested.constraints],
+            warm_start=requested.warm_start,
+            warm_start_note=shorten(warm_start.note, MAX_NOTE),
             algorithm=requested.algorithm,
             trials=trials,
             parallel=requested.parallel,
@@ -45,13 +56,20 @@ def start_sweep(*, project: Project, by: User, requested: SweepIn) -> Sweep:
             min_values=requested.min_values,
             eta=requested.eta,
         )
+        for trial in warm_start.trials:
+            trial.sweep = sweep
+        PriorTrial.objects.bulk_create(warm_start.trials)
         after = {"algorithm": sweep.algorithm, "trials": trials, "metric": sweep.metric}
         _record("sweep.start", sweep, after=after)
     return sweep
 
 
 def trials_of(requested: SweepIn) -> int:
-    """Return how many trials a sweep has. Raises InvalidInput for a grid that is too large."""
+    """Return how many trials a sweep has.
+
+    Raises InvalidInput for a grid that is too large, and for an algorithm that is not installed.
+    """
+    require_packages(requested.algorithm)
     if requested.algorithm != "grid":
         return requested.trials
     combinations = len(grid(requested.parameters))
@@ -71,6 +89,9 @@ def sweep_request(sweep: Sweep) -> SweepIn:
         job=sweep.job_in.model_copy(update={"parent": None}),
         parameters=sweep.parameters,
         metric=sweep.objective,
+        other_metrics=sweep.objectives[1:],
+        constraints=sweep.bounds,
+        warm_start=sweep.warm_start,
         algorithm=sweep.algorithm,
         trials=sweep.trials,
         parallel=sweep.parallel,
@@ -84,6 +105,7 @@ def sweep_request(sweep: Sweep) -> SweepIn:
 
 def settled_sweep(*, project: Project, by: User, requested: SweepIn) -> SweepIn:
     """Return a submission whose job is settled, as `settled_job` does. Starts nothing."""
+    require_packages(requested.algorithm)
     job = settled_job(project=project, by=by, requested=requested.job)
     return requested.model_copy(update={"job": job})
 
@@ -151,6 +173,7 @@ def stop_sweep(*, sweep: Sweep, by: User | None = None, message: str = "") -> Sw
     text = message or (f"Stopped by {by.display_name}." if by else "Stopped.")
     with transaction.atomic():
         if move_sweep(sweep, SweepState.STOPPED, explanation=text):
+            stop_repeats(sweep)
             _record("sweep.stop", sweep)
     sweep.refresh_from_db()
     return sweep

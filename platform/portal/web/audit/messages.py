@@ -96,6 +96,7 @@ _SENTENCES = {
     "sweep.pause": "paused the sweep {label} in {group}",
     "sweep.resume": "resumed the sweep {label} in {group}",
     "sweep.extend": "extended the sweep {label} in {group}",
+    "sweep.repeat": "ran a trial of the sweep {label} in {group} again",
     "sweep.stop": "stopped the sweep {label} in {group}",
     "schedule.create": "created the schedule {label} in {group}",
     "schedule.change": "changed the schedule {label} in {group}",

@@ -1,4 +1,4 @@
-"""Presenters of sweeps: state, curve of the best value so far, rows of trials."""
+"""Presenters of sweeps: state, curve of the best value so far, front, rows of trials."""
 
 import json
 from collections.abc import Sequence
@@ -8,10 +8,14 @@ from django.urls import reverse
 
 from portal.experiments.models import Run
 from portal.experiments.services.job_runs import run_id_of
+from portal.sweeps.fronts import front_of
 from portal.sweeps.models import Sweep, Trial
+from portal.sweeps.services.repeats import Repeat, Repeats
 from portal.sweeps.summaries import SweepSummary, costs_of_trials
+from portal.workloads.lifecycle import ENDS
 from slipway.schemas.experiments import MOST_COMPARED
-from slipway.schemas.sweeps import SweepState, TrialState
+from slipway.schemas.money import dollars
+from slipway.schemas.sweeps import MAX_ON_FRONT, Metric, SweepQuote, SweepState, TrialState
 
 # A chart draws this many trials; the best values so far are always all of them.
 MOST_POINTS = 1000
@@ -58,18 +62,20 @@ class SweepRow:
 class TrialRow:
     """A trial in the table. `run` is the id of its run, "" before its job has started.
 
-    `values` are names, values with six digits, and exact values.
+    `values` are names, values with six digits, and exact values; `measured` are the values of the
+    metrics.
     """
 
     trial: Trial
     status: SweepStatus
     values: Sequence[tuple[str, str, str]]
+    measured: Sequence[float | None]
     cost: int
     run: str
 
 
-def trial_rows(trials: Sequence[Trial]) -> list[TrialRow]:
-    """Return the rows of trials, with a fixed number of queries."""
+def trial_rows(trials: Sequence[Trial], *, metrics: int = 1) -> list[TrialRow]:
+    """Return the rows of trials with so many metrics, with a fixed number of queries."""
     costs = costs_of_trials(trials)
     run_ids = {trial.pk: run_id_of(trial.job_id) for trial in trials}
     runs = set(Run.objects.filter(run_uuid__in=run_ids.values()).values_list("run_uuid", flat=True))
@@ -78,11 +84,18 @@ def trial_rows(trials: Sequence[Trial]) -> list[TrialRow]:
             trial,
             SweepStatus.of(trial.state),
             shown_values(trial),
+            measured_values(trial, metrics),
             costs.get(trial.pk, 0),
             run_ids[trial.pk] if run_ids[trial.pk] in runs else "",
         )
         for trial in trials
     ]
+
+
+def measured_values(trial: Trial, metrics: int) -> list[float | None]:
+    """Return the values of the metrics of a trial, None for those that it does not have yet."""
+    values = [trial.value, *trial.other_values]
+    return [*values, *[None] * (metrics - len(values))]
 
 
 def shown_values(trial: Trial) -> list[tuple[str, str, str]]:
@@ -96,11 +109,13 @@ def shown_values(trial: Trial) -> list[tuple[str, str, str]]:
 def curve_of(sweep: Sweep) -> str:
     """Return the data of the chart as JSON: complete trials, and the best value so far.
 
-    `trials` are the newest MOST_POINTS as [number, value]. `best` has one point for each
-    improvement, and the last trial.
+    `trials` are the newest MOST_POINTS feasible ones as [number, value], `infeasible` the others.
+    `best` has one point for each improvement, and the last trial.
     """
     complete = Trial.objects.filter(sweep=sweep, state=TrialState.COMPLETE).order_by("number")
-    points = [(number, value) for number, value in complete.values_list("number", "value")]
+    rows = list(complete.values_list("number", "value", "is_feasible"))
+    points = [(number, value) for number, value, is_feasible in rows if is_feasible]
+    infeasible = [(number, value) for number, value, is_feasible in rows if not is_feasible]
     best: list[tuple[int, float]] = []
     for number, value in points:
         if value is None:
@@ -112,7 +127,81 @@ def curve_of(sweep: Sweep) -> str:
             best.append((number, value))
     if best and points[-1][0] != best[-1][0]:
         best.append((points[-1][0], best[-1][1]))
-    return json.dumps({"metric": sweep.metric, "trials": points[-MOST_POINTS:], "best": best})
+    return json.dumps(
+        {
+            "metric": sweep.metric,
+            "trials": points[-MOST_POINTS:],
+            "infeasible": infeasible[-MOST_POINTS:],
+            "best": best,
+        }
+    )
+
+
+@dataclass(frozen=True)
+class ShownFront:
+    """The Pareto front of a sweep: rows of its table, their total, and the chart's data as JSON.
+
+    In `data`, `front` and `others` are trials as [number, value of each metric]; the others are the
+    newest MOST_POINTS.
+    """
+
+    metrics: Sequence[Metric]
+    rows: Sequence[TrialRow]
+    count: int
+    data: str
+
+    @classmethod
+    def of(cls, sweep: Sweep) -> "ShownFront":
+        """Return the front of a sweep."""
+        trials = front_of(sweep)
+        shown = trials[:MAX_ON_FRONT]
+        complete = Trial.objects.filter(sweep=sweep, state=TrialState.COMPLETE)
+        rows = complete.order_by("-number").values_list("number", "value", "other_values")
+        numbers = {trial.number for trial in shown}
+        data = {
+            "metrics": [f"{metric.name} ({metric.goal})" for metric in sweep.objectives],
+            "front": [[trial.number, trial.value, *trial.other_values] for trial in shown],
+            "others": [
+                [number, value, *others]
+                for number, value, others in rows[:MOST_POINTS]
+                if number not in numbers
+            ],
+        }
+        objectives = sweep.objectives
+        rows_shown = trial_rows(shown, metrics=len(objectives))
+        return cls(objectives, rows_shown, len(trials), json.dumps(data))
+
+
+def price_lines(quote: SweepQuote) -> tuple[str, ...]:
+    """Return the price of repeats and what it stands for, a sentence each."""
+    hourly = f"{dollars(quote.nano_usd_per_hour)} an hour while all {quote.trials} run."
+    if quote.expected_nano_usd is not None:
+        hourly += f" Expected in total: {dollars(quote.expected_nano_usd)}."
+    return (
+        f"{quote.trials} jobs with the parameters of the trial start, each with another seed.",
+        hourly,
+        "The page of the sweep shows the mean and the spread of their values.",
+    )
+
+
+@dataclass(frozen=True)
+class ShownRepeats:
+    """The repeats of a trial in the table, with the states of their jobs."""
+
+    group: Repeats
+    items: Sequence[tuple[Repeat, SweepStatus]]
+
+    @classmethod
+    def of(cls, group: Repeats) -> "ShownRepeats":
+        """Return the repeats of a trial."""
+        return cls(
+            group, [(item, SweepStatus.of(item.row.job.workload.state)) for item in group.items]
+        )
+
+    @property
+    def is_active(self) -> bool:
+        """True while a job has not ended."""
+        return any(item.row.job.workload.status not in ENDS for item in self.group.items)
 
 
 def compared_runs(sweep: Sweep) -> list[dict[str, str]]:

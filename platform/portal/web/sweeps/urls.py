@@ -13,5 +13,6 @@ urlpatterns = [
     path(f"{_SWEEP}/pause", changes.project_sweep_pause, name="project_sweep_pause"),
     path(f"{_SWEEP}/resume", changes.project_sweep_resume, name="project_sweep_resume"),
     path(f"{_SWEEP}/extend", changes.project_sweep_extend, name="project_sweep_extend"),
+    path(f"{_SWEEP}/repeat", changes.project_sweep_repeat, name="project_sweep_repeat"),
     path(f"{_SWEEP}/stop", changes.project_sweep_stop, name="project_sweep_stop"),
 ]

@@ -97,8 +97,9 @@ def _priced(project: Project, by: User, form: NewSweep) -> dict[str, Any]:
     try:
         ranges, _ = read_parameters(str(form["params"].value() or ""))
         data = {name: form.fields[name].clean(form[name].value()) for name in _PRICED}
-        # The price does not depend on the metric, which may still be missing.
-        spec = sweep_in(priced_job(project, form), ranges, data | {"metric": "metric"})
+        # The price does not depend on the metrics, which may still be missing.
+        named = {"metric": "metric", "other_metrics": [], "constraints": [], "warm_start": []}
+        spec = sweep_in(priced_job(project, form), ranges, data | named)
         quote = quote_sweep(project=project, by=by, spec=spec)
     except SlipwayError as error:
         return {"quote": None, "quote_fault": error_text(error)}

@@ -12,10 +12,19 @@ from portal.experiments.services.job_runs import run_id_of
 from portal.pipelines.summaries import run_of_sweep
 from portal.sweeps.gates import SweepRole, gated_sweep
 from portal.sweeps.models import Sweep, Trial
+from portal.sweeps.services.repeats import repeats_of
 from portal.sweeps.summaries import summaries_of
 from portal.web.base.list_query import Select, listing, search_parameter
 from portal.web.sweeps.forms import ExtensionForm
-from portal.web.sweeps.presenters import SweepRow, compared_runs, curve_of, shown_values, trial_rows
+from portal.web.sweeps.presenters import (
+    ShownFront,
+    ShownRepeats,
+    SweepRow,
+    compared_runs,
+    curve_of,
+    shown_values,
+    trial_rows,
+)
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.experiments import MOST_COMPARED
 from slipway.schemas.sweeps import SweepState, TrialState
@@ -67,21 +76,28 @@ def render_sweep(
     shown = listing(request, trials, filters=(), selects=selects)
     summary = summaries_of([sweep])[sweep.pk]
     row = SweepRow.of(sweep, summary)
+    repeats = [ShownRepeats.of(group) for group in repeats_of(sweep)]
     context: dict[str, Any] = {
         "sweep": sweep,
         "row": row,
         "it": row.status,
         "best_values": shown_values(summary.best) if summary.best else [],
         "best_run": run_id_of(summary.best.job_id) if summary.best else "",
-        "curve": curve_of(sweep),
+        "curve": "" if sweep.other_metrics else curve_of(sweep),
+        "front": ShownFront.of(sweep) if sweep.other_metrics else None,
+        "regions": "sweep-state,sweep-actions,sweep-repeats"
+        + (",sweep-front" if sweep.other_metrics else ""),
         "listing": shown,
         "region": "trials",
-        "rows": trial_rows(shown.page.items),
+        "rows": trial_rows(shown.page.items, metrics=len(sweep.objectives)),
         "may_run": gated_role(request).at_least(Role.CONTRIBUTOR),
         "can_stop": sweep.status in (SweepState.RUNNING, SweepState.PAUSED),
         "can_extend": sweep.status not in (SweepState.STOPPED, SweepState.FAILED),
         "extension": extension or ExtensionForm(initial={"trials": sweep.trials + 10}),
-        "is_active": row.status.is_active or bool(summary.counts.get(TrialState.RUNNING)),
+        "repeats": repeats,
+        "is_active": row.status.is_active
+        or bool(summary.counts.get(TrialState.RUNNING))
+        or any(group.is_active for group in repeats),
     }
     if request.headers.get("HX-Request") != "true":
         context |= {"compared": compared_runs(sweep), "most_compared": MOST_COMPARED}
