@@ -124,7 +124,7 @@ def test_the_demo_trains_in_a_pool_of_slurm(tmp_path: Path) -> None:
         output = succeeded(start("--exit", "--pool", "slurm"), within_s=FIRST_WITHIN_S)
         jobs = cluster.run("squeue", "--noheader", "--states=all", "--format=%T").split()
     assert "/settings/pools/demo-slurm" in output
-    assert jobs == ["COMPLETED", "COMPLETED"]
+    assert set(jobs) == {"COMPLETED"}  # Slurm forgets jobs after five minutes
     assert not _still_running(tmp_path)
 
 

@@ -93,8 +93,8 @@ def _candidates() -> Iterator[Path]:
     """Yield files that may be interpreters, those that are preferred first."""
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         if Path(folder).is_absolute():
-            names = (path for path in Path(folder).glob("python3.*") if _NAME.fullmatch(path.name))
-            yield from sorted(names)
+            names = _matches(Path(folder), "python3.*")
+            yield from sorted(path for path in names if _NAME.fullmatch(path.name))
     # Unlike Path.home(), this does not fail for a user without a home.
     home = Path(os.path.expanduser("~"))  # noqa: PTH111
     pyenv = Path(os.environ.get("PYENV_ROOT") or home / ".pyenv") / "versions"
@@ -102,7 +102,15 @@ def _candidates() -> Iterator[Path]:
     uv = Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv" / "python")
     for versions, pattern in ((pyenv, "3.*"), (uv, "cpython-3.*")):
         # Of several patch releases the newest.
-        yield from sorted(versions.glob(f"{pattern}/bin/python3"), key=_release, reverse=True)
+        yield from sorted(_matches(versions, f"{pattern}/bin/python3"), key=_release, reverse=True)
+
+
+def _matches(folder: Path, pattern: str) -> list[Path]:
+    """Return files below a folder. One that this user may not enter has none."""
+    try:
+        return list(folder.glob(pattern))
+    except OSError:
+        return []
 
 
 def _release(python: Path) -> tuple[int, ...]:

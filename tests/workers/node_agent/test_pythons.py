@@ -1,5 +1,7 @@
 """Environments in another Python than the agent's, with what the SDK needs there."""
 
+import asyncio
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -13,6 +15,7 @@ from tests.workers.fake_portal import FakePortal, make_spec
 from tests.workers.machines import Machine, eventually
 from tests.workers.node_agent.packages import add_to_index, make_wheel
 from tests.workers.node_agent.test_environments import OPTION, add_environment, run_in
+from workers.node_agent.interpreters import find_interpreters
 from workers.node_agent.sdk_packages import SdkPackages
 
 
@@ -127,3 +130,10 @@ def test_a_build_says_that_the_sdk_lacks_packages_in_another_python(
     text = "".join(report.log for report in portal.state.environment_reports[digest])
     assert f"`import slipway` fails in Python {python} unless the requirements name httpx" in text
     assert not list((machine.data_dir / "sdk" / "bundled").glob(".*"))
+
+
+def test_folders_that_cannot_be_read_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As root nothing is forbidden, so the name of the folder is one that no system accepts."""
+    monkeypatch.setenv("PATH", f"/{'x' * 300}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYENV_ROOT", f"/{'x' * 300}")
+    assert asyncio.run(find_interpreters(sys.executable))
