@@ -1,7 +1,9 @@
 """Schedules with the runs that they have started or left out, and runs of pipelines."""
 
+import operator
 from datetime import datetime
-from typing import ClassVar, cast, get_args
+from functools import reduce
+from typing import Any, ClassVar, cast, get_args
 
 from django.db import models
 from django.db.models import Q
@@ -23,13 +25,21 @@ _EXISTS = Q(deleted_at__isnull=True)
 _IS_ACTIVE = Q(state=ScheduleState.ACTIVE)
 
 
+def _at_most_one(*names: str) -> Q:
+    """Return the condition that at most one of some columns has a value."""
+    nothing = {f"{name}__isnull": True for name in names}
+    rests = [{key: True for key in nothing if key != f"{name}__isnull"} for name in names]
+    return reduce(operator.or_, (Q(**rest) for rest in rests))
+
+
 class ProjectScheduleQuerySet(models.QuerySet["ProjectSchedule"]):
     """Queries of schedules."""
 
     def of_project(self, project: Project) -> "ProjectScheduleQuerySet":
         """Schedules of one project, with what every answer about them needs."""
         rows = self.filter(_EXISTS, project=project)
-        return rows.select_related("project__team", "owner", "job__workload", "sweep")
+        rows = rows.select_related("project__team", "owner", "job__workload", "sweep")
+        return rows.select_related("pipeline_run").defer("pipeline_run__spec")
 
     def visible_to(self, principal: Principal) -> "ProjectScheduleQuerySet":
         """Schedules of the projects in sight that are not archived."""
@@ -43,13 +53,14 @@ class ProjectScheduleQuerySet(models.QuerySet["ProjectSchedule"]):
 
 
 class ProjectSchedule(Row):
-    """A job or a sweep that starts at the times of a cron expression.
+    """A job, a sweep or a pipeline that starts at the times of a cron expression.
 
-    `request` is the submission that it repeats (`JobIn` or `SweepIn`), settled when it was saved,
-    and `job` or `sweep` the one that this was read from. `owner` pays. `next_at` is the time that
-    comes next, None while it is paused. `explanation` says why it is paused, or why its last run
-    was refused, since `explained_at`. `paused_by` is None if it has paused itself. `started` counts
-    the runs with a job or sweep, `refusals` those refused in a row since the last one of them.
+    `request` is the submission that it repeats: `JobIn` or `SweepIn`, settled when it was saved, or
+    `PipelineRunIn`. `job`, `sweep` or `pipeline_run` is the one that this was read from. A schedule
+    without any of them has its pipeline from its request alone. `owner` pays. `next_at` is the time
+    that comes next, None while it is paused. `explanation` says why it is paused, or why its last
+    run was refused, since `explained_at`. `paused_by` is None if it has paused itself. `started`
+    counts the runs that have started, `refusals` those refused in a row since the last one of them.
     """
 
     id = IdField("sch")
@@ -61,6 +72,9 @@ class ProjectSchedule(Row):
     job = models.ForeignKey(Job, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     sweep = models.ForeignKey(
         Sweep, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    pipeline_run = models.ForeignKey(
+        "PipelineRun", null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )
     request = models.JSONField()
     missed = models.CharField(max_length=8)
@@ -90,7 +104,7 @@ class ProjectSchedule(Row):
                 name="schedule_known_rules",
             ),
             models.CheckConstraint(
-                condition=Q(job__isnull=True) ^ Q(sweep__isnull=True), name="schedule_job_or_sweep"
+                condition=_at_most_one("job", "sweep", "pipeline_run"), name="schedule_one_template"
             ),
             models.CheckConstraint(
                 condition=_IS_ACTIVE ^ Q(next_at__isnull=True), name="schedule_active_is_due"
@@ -118,17 +132,34 @@ class ProjectSchedule(Row):
         return cast("MissedRule", self.missed)
 
     @property
+    def starts_pipelines(self) -> bool:
+        """Return True if it starts runs of a pipeline."""
+        return self.job_id is None and self.sweep_id is None
+
+    @property
+    def pipeline(self) -> str:
+        """The name of the pipeline that it starts, "" for one of a job or a sweep."""
+        return str(self.request["pipeline"]["name"]) if self.starts_pipelines else ""
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of the pipeline that it starts."""
+        return dict(self.request.get("parameters", {})) if self.starts_pipelines else {}
+
+    @property
     def script(self) -> str:
-        """The script that it runs."""
-        return str(self._job_request["script"])
+        """The script that it runs, "" for a pipeline."""
+        return str(self._job_request.get("script", ""))
 
     @property
     def tier(self) -> str:
-        """The hardware tier that it runs on."""
-        return str(self._job_request["tier"])
+        """The hardware tier that it runs on, "" for a pipeline."""
+        return str(self._job_request.get("tier", ""))
 
     @property
     def _job_request(self) -> dict[str, object]:
+        if self.starts_pipelines:
+            return {}
         request: dict[str, object] = self.request if self.job_id else self.request["job"]
         return request
 
@@ -147,11 +178,12 @@ class ScheduledRunQuerySet(models.QuerySet["ScheduledRun"]):
 
     def with_outcomes(self) -> "ScheduledRunQuerySet":
         """Runs with what every answer about them needs."""
-        return self.select_related("job__workload", "sweep", "requested_by")
+        rows = self.select_related("job__workload", "sweep", "pipeline_run", "requested_by")
+        return rows.defer("pipeline_run__spec")
 
 
 class ScheduledRun(Row):
-    """A time of a schedule, and what came of it: a job, a sweep, or a reason why nothing did.
+    """A time of a schedule, and what came of it: work that was started, or why none was.
 
     `requested_by` is the person who asked for a run beside the schedule, and who pays for it.
     """
@@ -167,6 +199,9 @@ class ScheduledRun(Row):
     sweep = models.OneToOneField(
         Sweep, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )
+    pipeline_run = models.OneToOneField(
+        "PipelineRun", null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
     requested_by = models.ForeignKey(
         User, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )
@@ -180,12 +215,12 @@ class ScheduledRun(Row):
                 condition=Q(state__in=_RUN_STATES), name="scheduled_run_known_state"
             ),
             models.CheckConstraint(
-                condition=Q(job__isnull=True) | Q(sweep__isnull=True),
-                name="scheduled_run_job_or_sweep",
+                condition=_at_most_one("job", "sweep", "pipeline_run"),
+                name="scheduled_run_one_outcome",
             ),
             models.CheckConstraint(
                 condition=Q(state=ScheduledRunState.STARTED)
-                ^ Q(job__isnull=True, sweep__isnull=True),
+                ^ Q(job__isnull=True, sweep__isnull=True, pipeline_run__isnull=True),
                 name="scheduled_run_started_with_work",
             ),
         ]
@@ -214,10 +249,11 @@ class ScheduledRun(Row):
 
     @property
     def outcome(self) -> str | None:
-        """The state of the job or sweep that was started, or None."""
+        """The state of what was started, or None."""
         if self.job is not None:
             return str(self.job.workload.state)
-        return None if self.sweep is None else str(self.sweep.state)
+        work = self.sweep or self.pipeline_run
+        return None if work is None else str(work.state)
 
 
 class PipelineRunQuerySet(models.QuerySet["PipelineRun"]):
@@ -242,6 +278,7 @@ class PipelineRunQuerySet(models.QuerySet["PipelineRun"]):
 class PipelineRun(Row):
     """A run of a pipeline: `spec` (`PipelineIn`) with values for its parameters, and its code.
 
+    `variables` are environment variables of its schedule, which the jobs of all steps have.
     `owner` pays for what it starts. `attempt` counts how often it was started, with resumptions.
     `started` grows with each step that starts, which holds the row meanwhile.
     """
@@ -257,6 +294,7 @@ class PipelineRun(Row):
     )
     git = models.JSONField(null=True, blank=True)
     force = models.BooleanField(default=False)
+    variables = models.JSONField(null=True, blank=True)
     state = models.CharField(max_length=16, default=PipelineRunState.RUNNING)
     explanation = models.CharField(max_length=500, blank=True)
     next_step = models.CharField(max_length=300, blank=True)

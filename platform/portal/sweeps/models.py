@@ -40,6 +40,7 @@ class Sweep(Row):
     `job` is the submission that all trials share (`JobIn`), `space` the values that parameters may
     take. `trials` is how many may start, `started` how many have. `explanation` says why it is in
     its state. `scheduler`, `min_values` and `eta` say when trials are stopped early (`rungs`).
+    `variables` are environment variables of its schedule, which all trials have.
     """
 
     id = IdField("swp")
@@ -62,6 +63,7 @@ class Sweep(Row):
     min_values = models.PositiveIntegerField(default=1)
     eta = models.PositiveSmallIntegerField(default=3)
     started = models.PositiveIntegerField(default=0)
+    variables = models.JSONField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
 
     objects: ClassVar[SweepQuerySet] = SweepQuerySet.as_manager()  # type: ignore[assignment]

@@ -1,7 +1,10 @@
-"""`slipway schedule`: start jobs and sweeps at the times of a cron expression."""
+"""`slipway schedule`: start jobs, sweeps and pipelines at the times of a cron expression."""
 
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -9,13 +12,18 @@ from slipway.cli.exits import UsageMistake
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
+from slipway.cli.quantities import parse_pairs
 from slipway.cli.session import Session, command
 from slipway.cli.tables import CellOverflow, ListColumn
+from slipway.cli.train import DEFAULT_MAX_MB, CodeOption, create_snapshot, upload
+from slipway.pipeline_files import read_pipeline
+from slipway.pipeline_runs import run_body, typed_values
+from slipway.schemas.pipelines import PipelineRunIn
 from slipway.schemas.schedules import ScheduledRunOut, ScheduleOut, SchedulePreview
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Schedules: start a job or a sweep by a cron expression with a time zone.",
+    help="Schedules: start a job, sweep or pipeline by a cron expression with a time zone.",
 )
 ScheduleArgument = Annotated[str, typer.Argument(metavar="SCHEDULE", help="Name of the schedule.")]
 CronOption = Annotated[
@@ -37,6 +45,20 @@ JobOption = Annotated[
 ]
 SweepOption = Annotated[
     str | None, typer.Option("--sweep", metavar="SWEEP", help="Id of the sweep to repeat.")
+]
+PipelineOption = Annotated[
+    str | None,
+    typer.Option("--pipeline", metavar="FILE", help="YAML or Python file of a pipeline to start."),
+]
+PipelineRunOption = Annotated[
+    str | None,
+    typer.Option("--pipeline-run", metavar="RUN", help="Id of the run of a pipeline to repeat."),
+]
+ParameterOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--param", metavar="NAME=VALUE", help="Value of a parameter of the pipeline. Repeatable."
+    ),
 ]
 MissedOption = Annotated[
     str | None,
@@ -69,6 +91,7 @@ def show(session: Session, schedule: ScheduleOut) -> None:
                 "Time zone": schedule.zone,
                 "Next times": [_local(at) for at in schedule.next_times],
                 "Repeats": _template_text(schedule),
+                "Parameters": [f"{key}={value}" for key, value in schedule.parameters.items()],
                 "Script": schedule.script,
                 "Tier": schedule.tier,
                 "Missed runs": schedule.missed,
@@ -88,31 +111,40 @@ def create(
     zone: ZoneOption = None,
     job: JobOption = None,
     sweep: SweepOption = None,
+    pipeline: PipelineOption = None,
+    pipeline_run: PipelineRunOption = None,
+    param: ParameterOption = None,
+    code: CodeOption = ".",
     missed: MissedOption = None,
     overlap: OverlapOption = None,
     project: ProjectOption = None,
 ) -> None:
-    """Create a schedule that repeats a job or a sweep exactly."""
+    """Create a schedule of a job, a sweep or a pipeline."""
     if cron is None:
         raise UsageMistake(
             "No cron expression is named.", field="cron", next_step="Add --cron '0 2 * * *'."
         )
-    if (job is None) == (sweep is None):
+    if sum(value is not None for value in (job, sweep, pipeline, pipeline_run)) != 1:
         raise UsageMistake(
-            "A schedule repeats either a job or a sweep.",
+            "A schedule starts a job, a sweep or a pipeline.",
             field="job",
-            next_step="Add --job JOB or --sweep SWEEP, one of them.",
+            next_step="Add one of --job JOB, --sweep SWEEP, --pipeline FILE, --pipeline-run RUN.",
         )
-    made = session.client.schedules.create(
-        name,
-        cron,
-        zone=zone,
-        job=job,
-        sweep=sweep,
-        missed=missed,
-        overlap=overlap,
-        project=session.project(project),
-    )
+    slug = session.project(project)
+    with _pipeline_of(session, pipeline, pipeline_run, param, code, slug) as (start, parameters):
+        made = session.client.schedules.create(
+            name,
+            cron,
+            zone=zone,
+            job=job,
+            sweep=sweep,
+            pipeline=start,
+            pipeline_run=pipeline_run,
+            parameters=parameters,
+            missed=missed,
+            overlap=overlap,
+            project=slug,
+        )
     show(session, made)
 
 
@@ -200,14 +232,14 @@ def list_runs(
             ListColumn("Due"),
             ListColumn("State"),
             ListColumn("Outcome"),
-            ListColumn("Job or sweep", dispensable=1),
+            ListColumn("Started", dispensable=1),
             ListColumn("Why", fit=CellOverflow.WRAPPED),
         ],
         row=lambda run: (
             run.due_at,
             run.state,
             run.outcome or "",
-            run.job or run.sweep or "",
+            _work(run),
             run.reason,
         ),
         key=lambda run: run.id,
@@ -223,27 +255,43 @@ def edit(
     zone: ZoneOption = None,
     job: JobOption = None,
     sweep: SweepOption = None,
+    pipeline: PipelineOption = None,
+    pipeline_run: PipelineRunOption = None,
+    param: ParameterOption = None,
+    code: CodeOption = ".",
     missed: MissedOption = None,
     overlap: OverlapOption = None,
     project: ProjectOption = None,
 ) -> None:
     """Change a schedule. You pay for what it starts from then on."""
-    if all(value is None for value in (cron, zone, job, sweep, missed, overlap)):
+    changes = (cron, zone, job, sweep, pipeline, pipeline_run, param, missed, overlap)
+    if all(value is None for value in changes):
         raise UsageMistake(
             "Nothing to change is named.",
             field="cron",
-            next_step="Add --cron, --zone, --job, --sweep, --missed or --overlap.",
+            next_step="Add --cron, --zone, --job, --sweep, --pipeline, --pipeline-run, --param, "
+            "--missed or --overlap.",
         )
-    changed = session.client.schedules.edit(
-        schedule,
-        cron=cron,
-        zone=zone,
-        job=job,
-        sweep=sweep,
-        missed=missed,
-        overlap=overlap,
-        project=session.project(project),
-    )
+    slug = session.project(project)
+    if param and pipeline is None and pipeline_run is None:
+        current = session.client.schedules.get(schedule, project=slug).parameters
+    else:
+        current = {}
+    template = (pipeline, pipeline_run, param, code, slug)
+    with _pipeline_of(session, *template, current=current) as (start, parameters):
+        changed = session.client.schedules.edit(
+            schedule,
+            cron=cron,
+            zone=zone,
+            job=job,
+            sweep=sweep,
+            pipeline=start,
+            pipeline_run=pipeline_run,
+            parameters=parameters,
+            missed=missed,
+            overlap=overlap,
+            project=slug,
+        )
     show(session, changed)
 
 
@@ -287,13 +335,56 @@ def delete(
         session.output.note(f"Deleted {schedule}.")
 
 
+@contextmanager
+def _pipeline_of(
+    session: Session,
+    source: str | None,
+    run_id: str | None,
+    param: list[str] | None,
+    code: str,
+    slug: str,
+    *,
+    current: Mapping[str, Any] | None = None,
+) -> Iterator[tuple[PipelineRunIn | None, dict[str, Any] | None]]:
+    """Read the pipeline in `source`, upload its code, and yield it with the parameters."""
+    texts = parse_pairs(param or (), option="--param")
+    if source is None:
+        if run_id is not None and texts:
+            current = session.client.pipelines.get(run_id, project=slug).parameters
+        yield None, _typed_like(current or {}, texts) or None
+        return
+    pipeline = read_pipeline(source, folder=code)
+    parameters = typed_values(pipeline, texts)
+    with create_snapshot(session, code, None, None, DEFAULT_MAX_MB) as snapshot:
+        upload(session, snapshot, slug)
+        yield run_body(pipeline, {}, snapshot), parameters
+
+
+def _typed_like(current: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
+    """Return values that were written as text: JSON, unless the present value is a text."""
+    values: dict[str, Any] = {}
+    for name, text in texts.items():
+        values[name] = text
+        if not isinstance(current.get(name), str):
+            with suppress(ValueError):
+                values[name] = json.loads(text)
+    return values
+
+
 def _local(at: datetime) -> str:
     """Return a time in its own time zone, with the offset."""
     return at.strftime("%a %Y-%m-%d %H:%M %z")
 
 
 def _template_text(schedule: ScheduleOut) -> str:
+    if schedule.pipeline is not None:
+        run = f", as in {schedule.pipeline_run}" if schedule.pipeline_run else ""
+        return f"pipeline {schedule.pipeline}{run}"
     return f"job {schedule.job}" if schedule.job is not None else f"sweep {schedule.sweep}"
+
+
+def _work(run: ScheduledRunOut) -> str:
+    return run.job or run.sweep or run.pipeline_run or ""
 
 
 def _outcome(run: ScheduledRunOut) -> str:
@@ -303,6 +394,6 @@ def _outcome(run: ScheduledRunOut) -> str:
 def _last_text(run: ScheduledRunOut | None) -> list[str]:
     if run is None:
         return []
-    work = run.job or run.sweep
+    work = _work(run)
     first = f"{_local(run.due_at)}: {_outcome(run)}{f' ({work})' if work else ''}"
     return [first, run.reason] if run.reason else [first]

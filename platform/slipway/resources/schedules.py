@@ -1,9 +1,13 @@
-"""Schedules: jobs and sweeps that start at the times of a cron expression."""
+"""Schedules: jobs, sweeps and pipelines that start at the times of a cron expression."""
+
+from collections.abc import Mapping
+from typing import Any
 
 from slipway.connection import Connection
 from slipway.pages import Pages
 from slipway.resources.requests import build
 from slipway.schemas.base import PageOf
+from slipway.schemas.pipelines import PipelineRunIn
 from slipway.schemas.schedules import (
     PreviewIn,
     ScheduledRunOut,
@@ -42,13 +46,17 @@ class Schedules:
         zone: str | None = None,
         job: str | None = None,
         sweep: str | None = None,
+        pipeline: PipelineRunIn | None = None,
+        pipeline_run: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
         missed: str | None = None,
         overlap: str | None = None,
     ) -> ScheduleOut:
-        """Create a schedule that repeats a job or a sweep, named by its id.
+        """Create a schedule that repeats a job, a sweep or a run of a pipeline, named by its id.
 
-        `missed` is skip, once or all; `overlap` is skip, queue or cancel. Raises InvalidInput for
-        what can never run.
+        `pipeline` is one that has not run yet, with its code. `parameters` replace those of the
+        pipeline. `missed` is skip, once or all; `overlap` is skip, queue or cancel. Raises
+        InvalidInput for what can never run.
         """
         body = build(
             ScheduleIn,
@@ -57,6 +65,9 @@ class Schedules:
             zone=zone,
             job=job,
             sweep=sweep,
+            pipeline=pipeline,
+            pipeline_run=pipeline_run,
+            parameters=None if parameters is None else dict(parameters),
             missed=missed,
             overlap=overlap,
         )
@@ -72,6 +83,9 @@ class Schedules:
         zone: str | None = None,
         job: str | None = None,
         sweep: str | None = None,
+        pipeline: PipelineRunIn | None = None,
+        pipeline_run: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
         missed: str | None = None,
         overlap: str | None = None,
     ) -> ScheduleOut:
@@ -82,6 +96,9 @@ class Schedules:
             zone=zone,
             job=job,
             sweep=sweep,
+            pipeline=pipeline,
+            pipeline_run=pipeline_run,
+            parameters=None if parameters is None else dict(parameters),
             missed=missed,
             overlap=overlap,
         )

@@ -93,3 +93,30 @@ def test_a_schedule_is_created_shown_changed_and_deleted(
         deleted = alice("schedule", "delete", "nightly", "--yes", *place)
         assert (deleted.code, deleted.err.strip()) == (0, "Deleted nightly.")
         assert list(client.schedules.list(project=project)) == []
+
+
+def test_a_pipeline_is_scheduled_from_its_file(
+    alice: Cli, portal: LivePortal, lab: Lab, tmp_path: Path
+) -> None:
+    project = _project(alice)
+    (tmp_path / "train.py").write_text("print(1)\n")
+    (tmp_path / "digits.yaml").write_text(
+        "name: digits\n"
+        "parameters: {rows: 10, day: {type: string}}\n"
+        f"steps: {{train: {{script: train.py, tier: {lab.tier}}}}}\n"
+    )
+    place = ("--project", project)
+    source = ("--pipeline", str(tmp_path / "digits.yaml"), "--code", str(tmp_path))
+    create = ("schedule", "create", "daily", "--cron", "0 4 * * *", *source, *place)
+    without_day = alice(*create, "--json")
+    assert (without_day.code, without_day.problem["field"]) == (ExitCode.INVALID, "parameters.day")
+    made = alice(*create, "--param", "day=${schedule.time}", "--param", "rows=20")
+    assert made.code == 0, made.err
+    assert "pipeline digits" in made.out
+    with client_of(portal, "alice") as client:
+        schedule = client.schedules.get("daily", project=project)
+        assert schedule.parameters == {"day": "${schedule.time}", "rows": 20}
+        edit = ("schedule", "edit", "daily", "--param", "day=1", "--param", "rows=30", *place)
+        assert alice(*edit).code == 0
+        schedule = client.schedules.get("daily", project=project)
+        assert schedule.parameters == {"day": "1", "rows": 30}

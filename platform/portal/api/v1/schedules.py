@@ -10,7 +10,7 @@ from portal.api.v1.serializers import PageParameters, SearchParameters, page_of
 from portal.core import clock
 from portal.core.pagination import Page, paginate, paginate_sorted
 from portal.pipelines.cron import next_times
-from portal.pipelines.gates import ScheduleRole, gated_schedule
+from portal.pipelines.gates import ScheduleRole, gated_schedule, require_scopes_of_schedule
 from portal.pipelines.models import ProjectSchedule, ScheduledRun
 from portal.pipelines.services import schedules as services
 from portal.pipelines.summaries import last_runs
@@ -53,6 +53,9 @@ def _out(
         zone=schedule.zone,
         job=schedule.job_id,
         sweep=schedule.sweep_id,
+        pipeline=schedule.pipeline or None,
+        pipeline_run=schedule.pipeline_run_id,
+        parameters=schedule.parameters,
         script=schedule.script,
         tier=schedule.tier,
         missed=schedule.missed,
@@ -73,6 +76,7 @@ def _run_out(run: ScheduledRun) -> ScheduledRunOut:
         reason=run.reason,
         job=run.job_id,
         sweep=run.sweep_id,
+        pipeline_run=run.pipeline_run_id,
         outcome=run.outcome,
         requested_by=run.requested_by.email if run.requested_by else None,
         created_at=run.created_at,
@@ -100,7 +104,8 @@ def list_schedules(
 
 @router.post(_SCHEDULES, auth=gate(_RUN), response={201: ScheduleOut})
 def create_schedule(request: HttpRequest, project: str, payload: ScheduleIn) -> Status[ScheduleOut]:
-    """Create a schedule that repeats a job or a sweep. The caller pays for what it starts."""
+    """Create a schedule of a job, a sweep or a pipeline. The caller pays for what it starts."""
+    require_scopes_of_schedule(request, requested=payload)
     by = require_principal(request).user
     schedule = services.create_schedule(project=gated_project(request), by=by, requested=payload)
     return Status(201, _shown(schedule))
@@ -123,8 +128,9 @@ def update_schedule(
     request: HttpRequest, project: str, schedule: str, payload: ScheduleEdit
 ) -> ScheduleOut:
     """Change a schedule. The caller pays for what it starts from then on."""
-    by = require_principal(request).user
-    return _shown(services.change_schedule(schedule=gated_schedule(request), by=by, edit=payload))
+    row, by = gated_schedule(request), require_principal(request).user
+    require_scopes_of_schedule(request, schedule=row, requested=payload)
+    return _shown(services.change_schedule(schedule=row, by=by, edit=payload))
 
 
 @router.delete(_SCHEDULE, auth=gate(_CHANGE), response={204: None})
@@ -144,15 +150,17 @@ def pause_schedule(request: HttpRequest, project: str, schedule: str) -> Schedul
 @router.post(f"{_SCHEDULE}/resume", auth=gate(_CHANGE), response=ScheduleOut)
 def resume_schedule(request: HttpRequest, project: str, schedule: str) -> ScheduleOut:
     """Go on with a paused schedule. The caller pays for what it starts from then on."""
-    by = require_principal(request).user
-    return _shown(services.resume_schedule(schedule=gated_schedule(request), by=by))
+    row, by = gated_schedule(request), require_principal(request).user
+    require_scopes_of_schedule(request, schedule=row)
+    return _shown(services.resume_schedule(schedule=row, by=by))
 
 
 @router.post(f"{_SCHEDULE}/run", auth=gate(_CHANGE), response={201: ScheduledRunOut})
 def run_schedule(request: HttpRequest, project: str, schedule: str) -> Status[ScheduledRunOut]:
     """Run a schedule once at once, beside its times. The caller pays for it."""
-    by = require_principal(request).user
-    run = services.run_schedule(schedule=gated_schedule(request), by=by)
+    row, by = gated_schedule(request), require_principal(request).user
+    require_scopes_of_schedule(request, schedule=row)
+    run = services.run_schedule(schedule=row, by=by)
     return Status(201, _run_out(run))
 
 

@@ -1,8 +1,8 @@
-"""Starting what schedules have due: times become runs, and runs become jobs or sweeps.
+"""Starting what schedules have due: times become runs, and runs become work.
 
 Everything follows from rows, so it may run at any time, twice, or be killed between two steps. A
 time of a schedule becomes its runs in the transaction that moves the schedule on to the next time.
-A run starts in the transaction that submits its job. No two runs of a schedule go on at once.
+A run starts in the transaction that submits its work. No two runs of a schedule go on at once.
 """
 
 from datetime import datetime
@@ -17,7 +17,10 @@ from portal.core import clock
 from portal.core.errors import SlipwayError
 from portal.pipelines.cron import next_time, times_between
 from portal.pipelines.dues import MOST_WAITING, Dues, dues_of
-from portal.pipelines.models import ProjectSchedule, ScheduledRun
+from portal.pipelines.models import PipelineRun, ProjectSchedule, ScheduledRun
+from portal.pipelines.schedule_inputs import start_of, variables_of
+from portal.pipelines.services.pipeline_progress import advance_run
+from portal.pipelines.services.pipeline_starts import create_run, stop_run
 from portal.pipelines.transitions import (
     claim_due,
     claim_start,
@@ -52,8 +55,12 @@ def advance_schedule(schedule_id: str) -> None:
     with origin_context(Origin(label=f"Schedule {schedule.name}")):
         _take_due(schedule)
         run = ScheduledRun.objects.waiting(schedule).select_related("requested_by").first()
-        if run is not None and active_run(schedule) is None:
-            _start(schedule, run)
+        if run is None or active_run(schedule) is not None:
+            return
+        _start(schedule, run)
+    run.refresh_from_db(fields=["pipeline_run"])
+    if run.pipeline_run_id is not None:
+        advance_run(run.pipeline_run_id)
 
 
 def advance_all() -> int:
@@ -69,15 +76,19 @@ def advance_all() -> int:
 
 
 def active_run(schedule: ProjectSchedule) -> ScheduledRun | None:
-    """Return the run whose job or sweep has not ended, or None."""
+    """Return the run whose work has not ended, or None."""
     newest = ScheduledRun.objects.filter(schedule=schedule, state=ScheduledRunState.STARTED)
     keys = list(newest.order_by("-due_at").values_list("pk", flat=True)[:_NEWEST])
     open_sweeps = [SweepState.RUNNING, SweepState.PAUSED]
-    goes_on = Q(sweep__state__in=open_sweeps) | (
-        Q(job__isnull=False) & ~Q(job__workload__state__in=[state.value for state in ENDS])
+    goes_on = (
+        Q(sweep__state__in=open_sweeps)
+        # A cancelled run goes on until its jobs have stopped.
+        | Q(pipeline_run__in=PipelineRun.objects.unsettled().values("pk"))
+        | (Q(job__isnull=False) & ~Q(job__workload__state__in=[state.value for state in ENDS]))
     )
     rows = ScheduledRun.objects.filter(goes_on, pk__in=keys)
-    return rows.select_related("job__workload__project", "sweep__project").first()
+    rows = rows.select_related("job__workload__project", "sweep__project", "pipeline_run__project")
+    return rows.defer("pipeline_run__spec").first()
 
 
 def make_way(schedule: ProjectSchedule) -> None:
@@ -89,6 +100,8 @@ def make_way(schedule: ProjectSchedule) -> None:
         stop_workload(workload=run.job.workload, message=message)
     elif run is not None and run.sweep is not None:
         stop_sweep(sweep=run.sweep, message=message)
+    elif run is not None and run.pipeline_run is not None:
+        stop_run(run=run.pipeline_run, message=message)
 
 
 def pause_by_itself(schedule: ProjectSchedule, explanation: str, next_step: str) -> None:
@@ -164,7 +177,7 @@ def _add(schedule: ProjectSchedule, at: datetime, skipped: str = "") -> None:
 
 
 def _start(schedule: ProjectSchedule, run: ScheduledRun) -> None:
-    """Submit the job or sweep of a run, in the name of the person who pays."""
+    """Start the work of a run, in the name of the person who pays."""
     payer = run.requested_by or schedule.owner
     reason = reason_not_to_submit(project=schedule.project, user=payer)
     if reason:
@@ -190,14 +203,25 @@ def _submit(schedule: ProjectSchedule, run: ScheduledRun) -> bool:
     if not claim_start(schedule) or active_run(schedule) is not None:
         return False
     payer, project = run.requested_by or schedule.owner, schedule.project
+    variables = variables_of(run)
     if schedule.job is not None:
-        requested = JobIn.model_validate(schedule.request)
-        job = submit_job(project=project, by=payer, requested=requested, cloned_from=schedule.job)
+        job = submit_job(
+            project=project,
+            by=payer,
+            requested=JobIn.model_validate(schedule.request),
+            cloned_from=schedule.job,
+            variables=variables,
+        )
         moved = move_run(run, ScheduledRunState.STARTED, job=job)
-    else:
+    elif schedule.sweep_id is not None:
         search = SweepIn.model_validate(schedule.request)
-        sweep = start_sweep(project=project, by=payer, requested=search)
+        sweep = start_sweep(project=project, by=payer, requested=search, variables=variables)
         moved = move_run(run, ScheduledRunState.STARTED, sweep=sweep)
+    else:
+        pipeline_run = create_run(
+            project=project, by=payer, requested=start_of(schedule, run), variables=variables
+        )
+        moved = move_run(run, ScheduledRunState.STARTED, pipeline_run=pipeline_run)
     if moved and run.requested_by is None:
         forget_refusals(schedule)
     return moved

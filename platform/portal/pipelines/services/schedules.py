@@ -1,9 +1,8 @@
 """Creating, changing, pausing, resuming and deleting schedules, and running them at once.
 
-Jobs and sweeps are started by `portal.pipelines.services.progress`, in the control worker.
+Work is started by `portal.pipelines.services.progress`, in the control worker.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -17,6 +16,7 @@ from portal.pipelines.cron import check_cron, next_times
 from portal.pipelines.dues import MOST_WAITING
 from portal.pipelines.models import ProjectSchedule, ScheduledRun
 from portal.pipelines.services.progress import active_run, make_way
+from portal.pipelines.services.schedule_templates import template_of, with_parameters
 from portal.pipelines.tasks import advance
 from portal.pipelines.transitions import (
     change,
@@ -28,10 +28,6 @@ from portal.pipelines.transitions import (
     skip_all_waiting,
     skip_waiting,
 )
-from portal.sweeps.models import Sweep
-from portal.sweeps.services.sweeps import settled_sweep, sweep_request
-from portal.training.models import Job
-from portal.training.services.jobs import job_request, settled_job
 from slipway.schemas.schedules import (
     MOST_SCHEDULES,
     MissedRule,
@@ -45,22 +41,14 @@ from slipway.schemas.schedules import (
 
 # Addresses beside those of schedules.
 _RESERVED = ("new", "preview")
-_RECORDED = ("cron", "zone", "job_id", "sweep_id", "missed", "overlap", "owner_id")
-
-
-@dataclass(frozen=True)
-class _Template:
-    """A job or a sweep, and the submission that repeats it."""
-
-    request: dict[str, Any]
-    job: Job | None = None
-    sweep: Sweep | None = None
+_RECORDED = ("cron", "zone", "job_id", "sweep_id", "pipeline_run_id", "pipeline", "parameters")
+_RULES = ("missed", "overlap", "owner_id")
 
 
 def create_schedule(*, project: Project, by: User, requested: ScheduleIn) -> ProjectSchedule:
-    """Create a schedule that repeats a job or a sweep, in the name of `by`.
+    """Create a schedule of a job, a sweep or a pipeline, in the name of `by`.
 
-    Whatever is wrong with it, or with the job, is refused here. Raises InvalidInput, naming the
+    Whatever is wrong with it, or with that, is refused here. Raises InvalidInput, naming the
     field, and Conflict for a name that is taken or too many schedules.
     """
     if requested.name in _RESERVED:
@@ -71,7 +59,7 @@ def create_schedule(*, project: Project, by: User, requested: ScheduleIn) -> Pro
         )
     next_at = check_cron(requested.cron, requested.zone, now=clock.now())
     _check_rules(requested.missed, requested.overlap)
-    template = _template(project, by, requested.job, requested.sweep)
+    template = template_of(project, by, requested)
     with transaction.atomic():
         _require_room(project)
         try:
@@ -82,9 +70,7 @@ def create_schedule(*, project: Project, by: User, requested: ScheduleIn) -> Pro
                     name=requested.name,
                     cron=_spaced(requested.cron),
                     zone=requested.zone,
-                    job=template.job,
-                    sweep=template.sweep,
-                    request=template.request,
+                    **template.columns,
                     missed=requested.missed,
                     overlap=requested.overlap,
                     next_at=next_at,
@@ -103,8 +89,8 @@ def create_schedule(*, project: Project, by: User, requested: ScheduleIn) -> Pro
 def change_schedule(*, schedule: ProjectSchedule, by: User, edit: ScheduleEdit) -> ProjectSchedule:
     """Change a schedule. The person who changes it pays from then on. Idempotent.
 
-    What it starts stays exactly as it was, unless the edit names a job or a sweep. Raises
-    InvalidInput, naming the field, and Conflict if somebody else changes it at that moment.
+    What it starts stays exactly as it was, unless the edit names something else or its parameters.
+    Raises InvalidInput, naming the field, and Conflict if somebody else changes it at that moment.
     """
     cron = _spaced(edit.cron) if edit.cron is not None else schedule.cron
     changes: dict[str, Any] = {
@@ -115,11 +101,10 @@ def change_schedule(*, schedule: ProjectSchedule, by: User, edit: ScheduleEdit) 
     }
     next_at = check_cron(cron, changes["zone"], now=clock.now())
     _check_rules(changes["missed"], changes["overlap"])
-    if edit.job is not None or edit.sweep is not None:
-        template = _template(schedule.project, by, edit.job, edit.sweep)
-        job_id = template.job and template.job.pk
-        sweep_id = template.sweep and template.sweep.pk
-        changes |= {"request": template.request, "job_id": job_id, "sweep_id": sweep_id}
+    if edit.names_template:
+        changes |= template_of(schedule.project, by, edit).columns
+    elif edit.parameters:
+        changes["request"] = with_parameters(schedule, by, edit.parameters)
     changes = {key: value for key, value in changes.items() if getattr(schedule, key) != value}
     if not changes:
         return schedule
@@ -206,30 +191,6 @@ def preview_times(requested: PreviewIn) -> SchedulePreview:
     return SchedulePreview(cron=cron, zone=requested.zone, times=times)
 
 
-def _template(project: Project, by: User, job_id: str | None, sweep_id: str | None) -> _Template:
-    """Return what to repeat, settled, so that it means the same each time."""
-    if job_id is not None:
-        job = Job.objects.of_project(project).filter(pk=job_id).first()
-        if job is None:
-            raise _no_such("job", job_id, project)
-        requested = settled_job(project=project, by=by, requested=job_request(job))
-        return _Template(requested.model_dump(mode="json"), job=job)
-    sweep = Sweep.objects.of_project(project).filter(pk=sweep_id).first()
-    if sweep is None:
-        raise _no_such("sweep", sweep_id or "", project)
-    search = settled_sweep(project=project, by=by, requested=sweep_request(sweep))
-    return _Template(search.model_dump(mode="json"), sweep=sweep)
-
-
-def _no_such(kind: str, key: str, project: Project) -> InvalidInput:
-    return InvalidInput(
-        f"There is no {kind} {key} in project {project.slug}.",
-        code=f"no_such_{kind}",
-        field=kind,
-        next_step=f"Name the id of a {kind}, as `slipway {kind} list` shows it.",
-    )
-
-
 def _check_rules(missed: MissedRule | str, overlap: OverlapRule | str) -> None:
     if missed == "all" and overlap == "cancel":
         raise InvalidInput(
@@ -268,7 +229,7 @@ def _spaced(cron: str) -> str:
 
 
 def _recorded(schedule: ProjectSchedule) -> dict[str, Any]:
-    return {name.removesuffix("_id"): getattr(schedule, name) for name in _RECORDED}
+    return {name.removesuffix("_id"): getattr(schedule, name) for name in _RECORDED + _RULES}
 
 
 def _record(verb: str, schedule: ProjectSchedule, **changes: Any) -> None:

@@ -129,7 +129,9 @@ def _submitted(
         )
         if not claimed:
             return _undo()  # Another worker has started it, or the run was cancelled.
-        job = submit_job(project=run.project, by=run.owner, requested=requested)
+        job = submit_job(
+            project=run.project, by=run.owner, requested=requested, variables=run.variables
+        )
         StepRun.objects.filter(pk=row.pk).update(job=job)
         StepJob.objects.create(step_run=row, attempt=attempt, job=job)
     return True

@@ -1,5 +1,7 @@
 """Forms of schedules: a new one, and changes to one."""
 
+import json
+from contextlib import suppress
 from typing import Any
 
 from django import forms
@@ -28,7 +30,8 @@ _OVERLAPS = (
     ("cancel", "Cancel the old run"),
 )
 _PLAIN = {"autocomplete": "off", "spellcheck": "false"}
-_SWEEP_IDS = "swp_"
+# Fields of a request by the first characters of an id. All other ids are those of jobs.
+_KINDS = {"swp_": "sweep", "ppr_": "pipeline_run"}
 FRESH = {
     "cron": "0 2 * * *",
     "zone": DEFAULT_ZONE,
@@ -38,13 +41,20 @@ FRESH = {
 
 
 class ScheduleForm(forms.Form):
-    """Settings of a schedule. `template` is the id of the job or sweep that it repeats."""
+    """Settings of a schedule. `template` is the id of what it repeats."""
 
     template = forms.CharField(
-        label="Job or sweep to repeat",
+        label="Job, sweep or run of a pipeline to repeat",
         max_length=32,
         help_text="Its id. Each run has the same code, parameters, environment and hardware.",
         widget=forms.TextInput(attrs=_PLAIN | {"list": "templates"}),
+    )
+    parameters = forms.CharField(
+        label="Parameters of the pipeline",
+        required=False,
+        max_length=20_000,
+        help_text="One NAME=VALUE a line, such as rows=2000. Others stay as they are.",
+        widget=forms.Textarea(attrs=_PLAIN | {"rows": 3}),
     )
     cron = forms.CharField(
         label="Cron expression",
@@ -62,12 +72,27 @@ class ScheduleForm(forms.Form):
     missed = forms.ChoiceField(label="Runs missed while Slipway was down", choices=_MISSED)
     overlap = forms.ChoiceField(label="If the run before still goes on", choices=_OVERLAPS)
 
+    def clean_parameters(self) -> dict[str, Any]:
+        """Read the lines. A value is JSON, or else a text."""
+        values: dict[str, Any] = {}
+        for line in self.cleaned_data["parameters"].splitlines():
+            name, equals, text = line.partition("=")
+            if line.strip() and not equals:
+                raise forms.ValidationError(f"Write {line[:80]} as NAME=VALUE.")
+            if equals:
+                values[name.strip()] = text.strip()
+                with suppress(ValueError):
+                    values[name.strip()] = json.loads(text)
+        return values
+
     def read(self, schema: type[RequestSchema], data: dict[str, Any]) -> Any:
         """Return the request of clean values. Errors of the schema are next to their fields."""
-        values = {key: value for key, value in data.items() if key != "template"}
+        own = ("template", "parameters")
+        values = {key: value for key, value in data.items() if key not in own}
         if data.get("template"):
-            kind = "sweep" if data["template"].startswith(_SWEEP_IDS) else "job"
-            values[kind] = data["template"]
+            values[_KINDS.get(data["template"][:4], "job")] = data["template"]
+        if data["parameters"]:
+            values["parameters"] = data["parameters"]
         try:
             return schema.model_validate(values)
         except ValidationError as error:
@@ -88,7 +113,7 @@ class NewSchedule(ScheduleForm):
         help_text="Lower-case letters, digits and hyphens, such as nightly. It cannot change.",
         widget=forms.TextInput(attrs=_PLAIN | {"autofocus": True}),
     )
-    field_order = ("name", "template", "cron", "zone", "missed", "overlap")
+    field_order = ("name", "template", "parameters", "cron", "zone", "missed", "overlap")
     payload: ScheduleIn | None = None
 
     def clean(self) -> dict[str, Any]:
@@ -100,15 +125,19 @@ class NewSchedule(ScheduleForm):
 
 
 class EditSchedule(ScheduleForm):
-    """Changes to a schedule. The same job or sweep as before is no change."""
+    """Changes to a schedule. The same work as before is no change."""
 
-    field_order = ("template", "cron", "zone", "missed", "overlap")
+    field_order = ("template", "parameters", "cron", "zone", "missed", "overlap")
     payload: ScheduleEdit | None = None
 
     def __init__(self, data: QueryDict | None, *, schedule: ProjectSchedule) -> None:
         initial = {name: getattr(schedule, name) for name in FRESH}
-        self.before = str(schedule.job_id or schedule.sweep_id)
-        super().__init__(data, initial=initial | {"template": self.before})
+        self.before = schedule.job_id or schedule.sweep_id or schedule.pipeline_run_id or ""
+        lines = [f"{name}={json.dumps(value)}" for name, value in schedule.parameters.items()]
+        initial |= {"template": self.before, "parameters": "\n".join(lines)}
+        super().__init__(data, initial=initial)
+        # A pipeline that was not read from a run has no id.
+        self.fields["template"].required = bool(self.before)
 
     def clean(self) -> dict[str, Any]:
         """Build the request."""

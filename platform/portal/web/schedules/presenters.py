@@ -43,13 +43,13 @@ class ScheduleStatus:
 
     @classmethod
     def of(cls, state: str) -> "ScheduleStatus":
-        """Return the status of a state of a schedule, of a run, or of a job or sweep."""
+        """Return the status of a state of a schedule, of a run, or of what it started."""
         return cls(str(state), _TONES.get(state, ""), state in _GOES_ON)
 
 
 @dataclass(frozen=True)
 class ScheduledRunRow:
-    """A run in the table. `url` is the page of its job or sweep, "" without one."""
+    """A run in the table. `url` is the page of what it has started, "" without it."""
 
     run: ScheduledRun
     status: ScheduleStatus
@@ -65,6 +65,9 @@ class ScheduledRunRow:
             url, label = reverse("project_job", args=[slug, run.job_id]), "Job"
         elif run.sweep_id is not None:
             url, label = reverse("project_sweep", args=[slug, run.sweep_id]), "Sweep"
+        elif run.pipeline_run_id is not None:
+            url = reverse("project_pipeline_run", args=[slug, run.pipeline_run_id])
+            label = "Pipeline"
         due = local_text(run.due_at, schedule.zone)
         return cls(run, ScheduleStatus.of(run.outcome or run.state), due, url, label)
 

@@ -70,7 +70,10 @@ def project_schedule_delete(request: HttpRequest, project: str, schedule: str) -
         effects.append(f"Runs that wait are left out: {waiting}.")
     question = Confirmation(
         title=f"Delete {row.name}?",
-        effects=(*effects, "Jobs and sweeps that it has started are retained, and go on."),
+        effects=(
+            *effects,
+            "Jobs, sweeps and pipelines that it has started are retained, and go on.",
+        ),
         button="Delete the schedule",
         back=address_of(place, "schedule", row.name),
         **WHERE,

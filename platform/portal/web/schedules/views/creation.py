@@ -16,7 +16,7 @@ from portal.core.errors import SlipwayError
 from portal.core.policy import guarded_by
 from portal.pipelines.cron import zone_names
 from portal.pipelines.gates import ScheduleRole, gated_schedule
-from portal.pipelines.models import ProjectSchedule
+from portal.pipelines.models import PipelineRun, ProjectSchedule
 from portal.pipelines.services.schedules import (
     change_schedule,
     create_schedule,
@@ -40,9 +40,10 @@ _SUGGESTED = 10
 @guarded_by(_RUN)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_schedule_new(request: HttpRequest, project: str) -> HttpResponse:
-    """Show the form of a new schedule, create it. `?job=` and `?sweep=` name what it repeats."""
+    """Show the form of a new schedule, create it. `?job=` … name what it repeats."""
     project_row, by = gated_project(request), require_principal(request).user
-    template = search_parameter(request, "job") or search_parameter(request, "sweep")
+    names = ("job", "sweep", "pipeline_run")
+    template = next(filter(None, (search_parameter(request, name) for name in names)), "")
     form = NewSchedule(sent(request), initial=FRESH | {"template": template})
     done = None
     if request.POST.get("do") != "preview":
@@ -89,12 +90,15 @@ def _change(schedule: ProjectSchedule, by: User, form: EditSchedule) -> ProjectS
 
 
 def _with_template(service: Callable[[], ProjectSchedule]) -> ProjectSchedule:
-    """Call a service, whose fields `job` and `sweep` are one in the form."""
+    """Call a service, whose fields about what is repeated are one in the form."""
     try:
         return service()
     except SlipwayError as error:
-        if error.field in ("job", "sweep"):
+        first = (error.field or "").partition(".")[0]
+        if first in ("job", "sweep", "pipeline_run", "pipeline", "steps", "snapshot"):
             error.field = "template"
+        elif first == "parameters":
+            error.field = first
         raise
 
 
@@ -116,10 +120,12 @@ def _show_form(
 
 
 def _suggestions(project: Project) -> list[tuple[str, str]]:
-    """Return the ids and names of the newest jobs and sweeps."""
+    """Return the ids and names of the newest jobs, sweeps and runs of pipelines."""
     jobs = Job.objects.filter(workload__project=project).select_related("workload")
     sweeps = Sweep.objects.filter(project=project).order_by("-pk")[:_SUGGESTED]
+    runs = PipelineRun.objects.filter(project=project).order_by("-pk").only("name")[:_SUGGESTED]
     return [
+        *((run.pk, f"pipeline {run.name}") for run in runs),
         *((job.pk, f"job {job.workload.name}") for job in jobs.order_by("-pk")[:_SUGGESTED]),
         *((sweep.pk, f"sweep {sweep.name}") for sweep in sweeps),
     ]
