@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 __all__ = ["Job", "current", "report_step", "should_stop"]
 
@@ -42,7 +43,7 @@ class Job:
     `attempt` counts from 1. `params` are those it was submitted with, as text. `datasets` are the
     versions it reads, such as `digits:3`. `checkpoint_dir` is the folder that outlives an attempt,
     None outside Slipway. `project` is a slug. `scheduled_for` is the time of the schedule that the
-    job is for, None without a schedule.
+    job is for, None without a schedule. `event` is what has started it, if a trigger did.
     """
 
     id: str | None = None
@@ -56,6 +57,7 @@ class Job:
     datasets: Sequence[str] = ()
     checkpoint_dir: Path | None = None
     scheduled_for: datetime | None = None
+    event: Mapping[str, Any] | None = None
 
     @property
     def is_slipway(self) -> bool:
@@ -89,6 +91,7 @@ def current() -> Job:
         ),
         checkpoint_dir=_checkpoint_dir(environ),
         scheduled_for=_time(environ.get("SLIPWAY_SCHEDULED_FOR", "")),
+        event=_event(environ.get("SLIPWAY_EVENT", "")),
     )
 
 
@@ -196,6 +199,14 @@ def _time(text: str) -> datetime | None:
         return datetime.fromisoformat(text)
     except ValueError:
         return None
+
+
+def _event(text: str) -> Mapping[str, Any] | None:
+    try:
+        event = json.loads(text)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) else None
 
 
 def _params(text: str) -> dict[str, str]:

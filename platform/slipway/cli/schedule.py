@@ -1,4 +1,4 @@
-"""`slipway schedule`: start jobs, sweeps and pipelines at the times of a cron expression."""
+"""`slipway schedule`: start jobs, sweeps and pipelines at times or for events."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -20,10 +20,11 @@ from slipway.pipeline_files import read_pipeline
 from slipway.pipeline_runs import run_body, typed_values
 from slipway.schemas.pipelines import PipelineRunIn
 from slipway.schemas.schedules import ScheduledRunOut, ScheduleOut, SchedulePreview
+from slipway.schemas.triggers import trigger_text
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Schedules: start a job, sweep or pipeline by a cron expression with a time zone.",
+    help="Schedules: start a job, sweep or pipeline by a cron expression or for events.",
 )
 ScheduleArgument = Annotated[str, typer.Argument(metavar="SCHEDULE", help="Name of the schedule.")]
 CronOption = Annotated[
@@ -32,6 +33,15 @@ CronOption = Annotated[
         "--cron",
         metavar="CRON",
         help="Minute, hour, day of the month, month, day of the week: '0 2 * * MON-FRI'.",
+    ),
+]
+EventOption = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="EVENT",
+        help="Event instead of times: dataset:NAME, model:NAME (new versions), stage:MODEL, "
+        "stage:MODEL/STAGE, stage:MODEL@ALIAS, drift:ENDPOINT, labels:ENDPOINT:NUMBER, webhook.",
     ),
 ]
 ZoneOption = Annotated[
@@ -88,7 +98,9 @@ def show(session: Session, schedule: ScheduleOut) -> None:
                 "Why": schedule.explanation,
                 "Next step": schedule.next_step,
                 "Cron": schedule.cron,
-                "Time zone": schedule.zone,
+                "Starts for": trigger_text(schedule.trigger) if schedule.trigger else None,
+                "URL created": schedule.hook_created_at,
+                "Time zone": schedule.zone if schedule.cron else None,
                 "Next times": [_local(at) for at in schedule.next_times],
                 "Repeats": _template_text(schedule),
                 "Parameters": [f"{key}={value}" for key, value in schedule.parameters.items()],
@@ -108,6 +120,7 @@ def create(
     session: Session,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name, such as nightly.")],
     cron: CronOption = None,
+    on: EventOption = None,
     zone: ZoneOption = None,
     job: JobOption = None,
     sweep: SweepOption = None,
@@ -120,9 +133,11 @@ def create(
     project: ProjectOption = None,
 ) -> None:
     """Create a schedule of a job, a sweep or a pipeline."""
-    if cron is None:
+    if (cron is None) == (on is None):
         raise UsageMistake(
-            "No cron expression is named.", field="cron", next_step="Add --cron '0 2 * * *'."
+            "A schedule starts at times or for events.",
+            field="cron",
+            next_step="Add --cron '0 2 * * *' or --on EVENT, one of them.",
         )
     if sum(value is not None for value in (job, sweep, pipeline, pipeline_run)) != 1:
         raise UsageMistake(
@@ -135,6 +150,7 @@ def create(
         made = session.client.schedules.create(
             name,
             cron,
+            trigger=_trigger(on),
             zone=zone,
             job=job,
             sweep=sweep,
@@ -186,7 +202,7 @@ def list_schedules(
         columns=[
             ListColumn("Name", fit=CellOverflow.WRAPPED, style="bold"),
             ListColumn("State"),
-            ListColumn("Cron"),
+            ListColumn("Starts", fit=CellOverflow.WRAPPED),
             ListColumn("Time zone", dispensable=2),
             ListColumn("Next", dispensable=1),
             ListColumn("Last run", fit=CellOverflow.WRAPPED),
@@ -195,8 +211,8 @@ def list_schedules(
         row=lambda schedule: (
             schedule.name,
             schedule.state,
-            schedule.cron,
-            schedule.zone,
+            schedule.cron or (trigger_text(schedule.trigger) if schedule.trigger else ""),
+            schedule.zone if schedule.cron else "",
             "" if schedule.next_at is None else schedule.next_at,
             "" if schedule.last_run is None else _outcome(schedule.last_run),
             schedule.owner,
@@ -252,6 +268,7 @@ def edit(
     session: Session,
     schedule: ScheduleArgument,
     cron: CronOption = None,
+    on: EventOption = None,
     zone: ZoneOption = None,
     job: JobOption = None,
     sweep: SweepOption = None,
@@ -264,13 +281,13 @@ def edit(
     project: ProjectOption = None,
 ) -> None:
     """Change a schedule. You pay for what it starts from then on."""
-    changes = (cron, zone, job, sweep, pipeline, pipeline_run, param, missed, overlap)
+    changes = (cron, on, zone, job, sweep, pipeline, pipeline_run, param, missed, overlap)
     if all(value is None for value in changes):
         raise UsageMistake(
             "Nothing to change is named.",
             field="cron",
-            next_step="Add --cron, --zone, --job, --sweep, --pipeline, --pipeline-run, --param, "
-            "--missed or --overlap.",
+            next_step="Add --cron, --on, --zone, --job, --sweep, --pipeline, --pipeline-run, "
+            "--param, --missed or --overlap.",
         )
     slug = session.project(project)
     if param and pipeline is None and pipeline_run is None:
@@ -282,6 +299,7 @@ def edit(
         changed = session.client.schedules.edit(
             schedule,
             cron=cron,
+            trigger=_trigger(on),
             zone=zone,
             job=job,
             sweep=sweep,
@@ -321,6 +339,17 @@ def run(session: Session, schedule: ScheduleArgument, project: ProjectOption = N
         )
 
 
+@command(app, "hook")
+def hook(session: Session, schedule: ScheduleArgument, project: ProjectOption = None) -> None:
+    """Create the secret URL of a schedule's webhook. An older one ends."""
+    made = session.client.schedules.create_hook(schedule, project=session.project(project))
+    if session.output.as_json:
+        session.output.document(made)
+        return
+    session.output.line(made.url)
+    session.output.note("It is shown only now. Whoever has it can start the schedule.")
+
+
 @command(app, "delete")
 def delete(
     session: Session, schedule: ScheduleArgument, project: ProjectOption = None, yes: Yes = False
@@ -358,6 +387,36 @@ def _pipeline_of(
     with create_snapshot(session, code, None, None, DEFAULT_MAX_MB) as snapshot:
         upload(session, snapshot, slug)
         yield run_body(pipeline, {}, snapshot), parameters
+
+
+def _trigger(text: str | None) -> dict[str, Any] | None:
+    """Return the trigger that is written as KIND:NAME. Raises UsageMistake."""
+    if text is None:
+        return None
+    kind, _, name = text.partition(":")
+    if text == "webhook":
+        return {"event": "webhook"}
+    if name and kind == "dataset":
+        return {"event": "dataset_version", "dataset": name}
+    if name and kind == "model":
+        return {"event": "model_version", "model": name}
+    if name and kind == "drift":
+        return {"event": "drift_alert", "endpoint": name}
+    if name and kind == "labels":
+        endpoint, _, count = name.partition(":")
+        if count.isdecimal():
+            return {"event": "labels", "endpoint": endpoint, "count": int(count)}
+    if name and kind == "stage":
+        model, at, alias = name.partition("@")
+        model, slash, stage = model.partition("/")
+        chosen = {"alias": alias} if at else {"stage": stage} if slash else {}
+        return {"event": "model_stage", "model": model} | chosen
+    raise UsageMistake(
+        f"{text} is no event.",
+        field="on",
+        next_step="Write dataset:NAME, model:NAME, stage:MODEL, drift:ENDPOINT, "
+        "labels:ENDPOINT:1000 or webhook.",
+    )
 
 
 def _typed_like(current: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Schedules: jobs, sweeps and pipelines that start at the times of a cron expression."""
+"""Schedules: jobs, sweeps and pipelines that start at times or for events."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +9,7 @@ from slipway.resources.requests import build
 from slipway.schemas.base import PageOf
 from slipway.schemas.pipelines import PipelineRunIn
 from slipway.schemas.schedules import (
+    HookOut,
     PreviewIn,
     ScheduledRunOut,
     ScheduleEdit,
@@ -22,7 +23,7 @@ class Schedules:
     """The schedules of a project. `schedule` is the name of one.
 
     GET, POST projects/{project}/schedules · POST schedules/preview · GET, PATCH, DELETE
-    schedules/{schedule} · POST …/pause, resume, run · GET …/runs
+    schedules/{schedule} · POST …/pause, resume, run, hook · GET …/runs
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -40,9 +41,10 @@ class Schedules:
     def create(
         self,
         name: str,
-        cron: str,
+        cron: str | None = None,
         *,
         project: str,
+        trigger: Mapping[str, Any] | None = None,
         zone: str | None = None,
         job: str | None = None,
         sweep: str | None = None,
@@ -54,14 +56,16 @@ class Schedules:
     ) -> ScheduleOut:
         """Create a schedule that repeats a job, a sweep or a run of a pipeline, named by its id.
 
-        `pipeline` is one that has not run yet, with its code. `parameters` replace those of the
-        pipeline. `missed` is skip, once or all; `overlap` is skip, queue or cancel. Raises
-        InvalidInput for what can never run.
+        It starts at the times of `cron`, or for the events of `trigger`, such as
+        `{"event": "model_version", "model": "digits"}`. `pipeline` is one that has not run yet,
+        with its code. `parameters` replace those of the pipeline. `missed` is skip, once or all;
+        `overlap` is skip, queue or cancel. Raises InvalidInput for what can never run.
         """
         body = build(
             ScheduleIn,
             name=name,
             cron=cron,
+            trigger=trigger,
             zone=zone,
             job=job,
             sweep=sweep,
@@ -80,6 +84,7 @@ class Schedules:
         *,
         project: str,
         cron: str | None = None,
+        trigger: Mapping[str, Any] | None = None,
         zone: str | None = None,
         job: str | None = None,
         sweep: str | None = None,
@@ -93,6 +98,7 @@ class Schedules:
         body = build(
             ScheduleEdit,
             cron=cron,
+            trigger=trigger,
             zone=zone,
             job=job,
             sweep=sweep,
@@ -128,6 +134,10 @@ class Schedules:
         """List the runs of a schedule, the latest first."""
         segments = (*_path(project, schedule), "runs")
         return Pages(self._connection, segments, PageOf[ScheduledRunOut])
+
+    def create_hook(self, schedule: str, *, project: str) -> HookOut:
+        """Create the secret URL of a schedule's webhook. An older one ends."""
+        return self._connection.fetch(HookOut, "POST", *_path(project, schedule), "hook")
 
     def delete(self, schedule: str, *, project: str) -> None:
         """Delete a schedule. What it has started goes on."""

@@ -1,4 +1,4 @@
-"""Wire schemas of schedules, which start jobs, sweeps and pipelines by cron expressions.
+"""Wire schemas of schedules, which start jobs, sweeps and pipelines at times or for events.
 
 Under `/api/v1`. `{schedule}` is its name, which is unique in the project.
 
@@ -12,6 +12,8 @@ POST   projects/{project}/schedules/{schedule}/pause    → ScheduleOut
 POST   projects/{project}/schedules/{schedule}/resume   → ScheduleOut
 POST   projects/{project}/schedules/{schedule}/run      → ScheduledRunOut (201)
 GET    projects/{project}/schedules/{schedule}/runs     PageOf[ScheduledRunOut]
+POST   projects/{project}/schedules/{schedule}/hook     → HookOut (201): a new secret URL
+POST   hooks/{secret}                                   any JSON object → HookAnswer (202)
 """
 
 from datetime import datetime
@@ -22,6 +24,7 @@ from pydantic import Field, model_validator
 
 from slipway.schemas.base import AnswerSchema, JsonObject, Line, RequestSchema, Slug, Whole
 from slipway.schemas.pipelines import PipelineRunIn
+from slipway.schemas.triggers import TriggerIn, TriggerOut
 
 MOST_SCHEDULES = 200
 MOST_PREVIEWED = 20
@@ -37,6 +40,7 @@ DEFAULT_MISSED: MissedRule = "once"
 DEFAULT_OVERLAP: OverlapRule = "skip"
 Parameters = Annotated[JsonObject, Field(max_length=100)]
 _TEMPLATES = ("job", "sweep", "pipeline", "pipeline_run")
+_CRON_OR_TRIGGER = "name either cron or trigger: the times or the events that start the schedule"
 _ONE_TEMPLATE = "name one of job, sweep, pipeline and pipeline_run: what the schedule starts"
 
 
@@ -64,7 +68,7 @@ class ScheduleIn(RequestSchema):
     """A schedule to create. It repeats the job, sweep or run of a pipeline of that id.
 
     `pipeline` is a pipeline that has not run yet, with its code. `parameters` replace those of the
-    pipeline or of the run.
+    pipeline or of the run. It starts at the times of `cron`, or for the events of `trigger`.
 
     `cron` has five fields: minute, hour, day of the month, month, day of the week. `zone` is a name
     of the IANA time zone database, such as `Europe/Berlin`. `missed` is what happens with the times
@@ -74,7 +78,8 @@ class ScheduleIn(RequestSchema):
     """
 
     name: Slug
-    cron: Cron
+    cron: Cron | None = None
+    trigger: TriggerIn | None = None
     zone: Zone = DEFAULT_ZONE
     job: WorkloadId | None = None
     sweep: WorkloadId | None = None
@@ -88,6 +93,8 @@ class ScheduleIn(RequestSchema):
     def _one_template(self) -> Self:
         if sum(getattr(self, name) is not None for name in _TEMPLATES) != 1:
             raise ValueError(_ONE_TEMPLATE)
+        if (self.cron is None) == (self.trigger is None):
+            raise ValueError(_CRON_OR_TRIGGER)
         return self
 
 
@@ -98,6 +105,7 @@ class ScheduleEdit(RequestSchema):
     """
 
     cron: Cron | None = None
+    trigger: TriggerIn | None = None
     zone: Zone | None = None
     job: WorkloadId | None = None
     sweep: WorkloadId | None = None
@@ -111,7 +119,14 @@ class ScheduleEdit(RequestSchema):
     def _one_template(self) -> Self:
         if sum(getattr(self, name) is not None for name in _TEMPLATES) > 1:
             raise ValueError(_ONE_TEMPLATE)
+        if self.cron is not None and self.trigger is not None:
+            raise ValueError(_CRON_OR_TRIGGER)
         return self
+
+    @property
+    def names_pipeline(self) -> bool:
+        """Return True if the schedule is to start a pipeline."""
+        return self.pipeline is not None or self.pipeline_run is not None
 
     @property
     def names_template(self) -> bool:
@@ -140,7 +155,7 @@ class ScheduledRunOut(AnswerSchema):
 
     `due_at` is the time of the schedule that it is for. `job`, `sweep` or `pipeline_run` is what
     was started, and `outcome` the state of that. `requested_by` is the person who asked for a run
-    beside the schedule, and who pays for it.
+    beside the schedule, and who pays for it. `event` is what has started it, if a trigger did.
     """
 
     id: str
@@ -152,12 +167,15 @@ class ScheduledRunOut(AnswerSchema):
     pipeline_run: str | None = None
     outcome: str | None = None
     requested_by: str | None = None
+    event: dict[str, Any] | None = None
     created_at: datetime
 
 
 class ScheduleOut(AnswerSchema):
     """A schedule. `owner` pays for what it starts.
 
+    `cron` is empty for one with a `trigger`. `hook_created_at` is when the URL of its webhook was
+    created, null without one.
     `job` or `sweep` is the one that it repeats, with `script` and `tier`. `pipeline` is the name of
     the pipeline that it starts with `parameters`, and `pipeline_run` the run that it was read from.
     `explanation` says why it is paused. `next_at` is null while it is paused. `next_times` has the
@@ -171,6 +189,8 @@ class ScheduleOut(AnswerSchema):
     explanation: str = ""
     next_step: str | None = None
     cron: str
+    trigger: TriggerOut | None = None
+    hook_created_at: datetime | None = None
     zone: str
     job: str | None = None
     sweep: str | None = None
@@ -186,3 +206,15 @@ class ScheduleOut(AnswerSchema):
     next_times: list[datetime] = []
     last_run: ScheduledRunOut | None = None
     created_at: datetime
+
+
+class HookOut(AnswerSchema):
+    """The secret URL of a webhook. It is shown once; a new one ends the old one."""
+
+    url: str
+
+
+class HookAnswer(AnswerSchema):
+    """The event that was recorded for a call of a webhook."""
+
+    event: str

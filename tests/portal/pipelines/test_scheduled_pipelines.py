@@ -205,9 +205,9 @@ def test_pages_schedule_a_run_and_show_what_was_started(
     schedules.advance(at(10, 2))
     run_id = runs_of(bob)[0]["pipeline_run"]
     assert shown(bob, run_id)["parameters"] == {"rows": 5}
-    page = client.get("/p/vision/schedules/nightly")
-    assert f"/p/vision/pipelines/{run_id}" in html_of(page)
-    assert "pipeline digits" in text_of(page)
+    shown_schedule = client.get("/p/vision/schedules/nightly")
+    assert f"/p/vision/pipelines/{run_id}" in html_of(shown_schedule)
+    assert "pipeline digits" in text_of(shown_schedule)
     assert "started by the schedule nightly" in text_of(client.get(f"/p/vision/pipelines/{run_id}"))
     edited = client.post("/p/vision/schedules/nightly/edit", fields | {"parameters": "rows=6"})
     assert edited.status_code == 302

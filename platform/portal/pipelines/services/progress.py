@@ -1,11 +1,11 @@
-"""Starting what schedules have due: times become runs, and runs become work.
+"""Starting what schedules have due: times and events become runs, and runs become work.
 
 Everything follows from rows, so it may run at any time, twice, or be killed between two steps. A
 time of a schedule becomes its runs in the transaction that moves the schedule on to the next time.
 A run starts in the transaction that submits its work. No two runs of a schedule go on at once.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import structlog
 from django.db import transaction
@@ -17,15 +17,19 @@ from portal.core import clock
 from portal.core.errors import SlipwayError
 from portal.pipelines.cron import next_time, times_between
 from portal.pipelines.dues import MOST_WAITING, Dues, dues_of
-from portal.pipelines.models import PipelineRun, ProjectSchedule, ScheduledRun
+from portal.pipelines.events import find_events
+from portal.pipelines.models import PipelineRun, ProjectSchedule, ScheduledRun, TriggerEvent
 from portal.pipelines.schedule_inputs import start_of, variables_of
 from portal.pipelines.services.pipeline_progress import advance_run
 from portal.pipelines.services.pipeline_starts import create_run, stop_run
 from portal.pipelines.transitions import (
     claim_due,
+    claim_event,
     claim_start,
     count_refusal,
+    forget_events,
     forget_refusals,
+    hold,
     move_run,
     pause,
     skip_waiting,
@@ -38,6 +42,7 @@ from portal.workloads.services.cancellation import stop_workload
 from slipway.schemas.schedules import ScheduledRunState
 from slipway.schemas.sweeps import SweepIn, SweepState
 from slipway.schemas.training import JobIn
+from slipway.schemas.triggers import MOST_EVENTS_AN_HOUR
 
 log = structlog.get_logger(__name__)
 # A schedule of which everything is refused needs a person.
@@ -54,7 +59,10 @@ def advance_schedule(schedule_id: str) -> None:
         return
     with origin_context(Origin(label=f"Schedule {schedule.name}")):
         _take_due(schedule)
-        run = ScheduledRun.objects.waiting(schedule).select_related("requested_by").first()
+        find_events(schedule)
+        _take_events(schedule)
+        waiting = ScheduledRun.objects.waiting(schedule)
+        run = waiting.select_related("requested_by", "event").first()
         if run is None or active_run(schedule) is not None:
             return
         _start(schedule, run)
@@ -110,6 +118,7 @@ def pause_by_itself(schedule: ProjectSchedule, explanation: str, next_step: str)
         if not pause(schedule, explanation=explanation, next_step=next_step):
             return
         skip_waiting(schedule, reason="The schedule was paused.")
+        forget_events(schedule)
         audit.record(
             "schedule.pause",
             kind="schedule",
@@ -147,6 +156,31 @@ def _take_due(schedule: ProjectSchedule) -> None:
         _add_runs(schedule, dues)
 
 
+def _take_events(schedule: ProjectSchedule) -> None:
+    """Turn the events that have occurred into runs."""
+    events = TriggerEvent.objects.filter(schedule=schedule, taken_at__isnull=True)
+    for event in events.order_by("occurred_at", "pk")[:MOST_WAITING]:
+        with transaction.atomic():
+            if not hold(schedule) or not claim_event(event):
+                continue
+            reason = _reason_to_leave_out(schedule, event)
+            if reason:
+                _add(schedule, event.occurred_at, skipped=reason, event=event)
+            else:
+                _add_by_rule(schedule, event.occurred_at, event)
+
+
+def _reason_to_leave_out(schedule: ProjectSchedule, event: TriggerEvent) -> str:
+    """Return why an event starts nothing, whatever the rule for overlaps, or ""."""
+    if schedule.pk in event.chain:
+        return "A run of this schedule has caused the event, and would start itself again."
+    runs = ScheduledRun.objects.filter(schedule=schedule, event__isnull=False)
+    recent = runs.filter(created_at__gt=clock.now() - timedelta(hours=1))
+    if recent.exclude(state=ScheduledRunState.SKIPPED).count() >= MOST_EVENTS_AN_HOUR:
+        return f"{MOST_EVENTS_AN_HOUR} events have started runs within an hour, which is the most."
+    return ""
+
+
 def _add_runs(schedule: ProjectSchedule, dues: Dues) -> None:
     if dues.skipped is not None:
         _add(schedule, dues.skipped.at, skipped=dues.skipped.reason)
@@ -157,22 +191,31 @@ def _add_runs(schedule: ProjectSchedule, dues: Dues) -> None:
     if dues.made_up:  # It comes after those, whatever the rule for overlaps.
         _add(schedule, dues.current)
         return
+    _add_by_rule(schedule, dues.current)
+
+
+def _add_by_rule(
+    schedule: ProjectSchedule, at: datetime, event: TriggerEvent | None = None
+) -> None:
+    """Add a run as the rule for overlaps has it."""
     waiting = ScheduledRun.objects.waiting(schedule).count()
     goes_on = active_run(schedule) is not None
     if schedule.overlap == "skip" and (goes_on or waiting):
-        _add(schedule, dues.current, skipped="The run before it had not ended.")
+        _add(schedule, at, skipped="The run before it had not ended.", event=event)
     elif waiting >= MOST_WAITING and schedule.overlap == "queue":
-        _add(schedule, dues.current, skipped=f"{waiting} runs were waiting already.")
+        _add(schedule, at, skipped=f"{waiting} runs were waiting already.", event=event)
     else:
         if schedule.overlap == "cancel":
             make_way(schedule)
-        _add(schedule, dues.current)
+        _add(schedule, at, event=event)
 
 
-def _add(schedule: ProjectSchedule, at: datetime, skipped: str = "") -> None:
-    """Add the run of a time, unless that has one."""
+def _add(
+    schedule: ProjectSchedule, at: datetime, skipped: str = "", event: TriggerEvent | None = None
+) -> None:
+    """Add the run of a time or an event, unless that has one."""
     state = ScheduledRunState.SKIPPED if skipped else ScheduledRunState.WAITING
-    run = ScheduledRun(schedule=schedule, due_at=at, state=state, reason=skipped)
+    run = ScheduledRun(schedule=schedule, due_at=at, state=state, reason=skipped, event=event)
     ScheduledRun.objects.bulk_create([run], ignore_conflicts=True)
 
 
@@ -213,7 +256,7 @@ def _submit(schedule: ProjectSchedule, run: ScheduledRun) -> bool:
             variables=variables,
         )
         moved = move_run(run, ScheduledRunState.STARTED, job=job)
-    elif schedule.sweep_id is not None:
+    elif schedule.sweep is not None:
         search = SweepIn.model_validate(schedule.request)
         sweep = start_sweep(project=project, by=payer, requested=search, variables=variables)
         moved = move_run(run, ScheduledRunState.STARTED, sweep=sweep)

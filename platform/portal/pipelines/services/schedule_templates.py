@@ -28,6 +28,11 @@ class Template:
     pipeline_run: PipelineRun | None = None
 
     @property
+    def pipeline_request(self) -> dict[str, Any] | None:
+        """The pipeline that it starts with its parameters, None for a job or a sweep."""
+        return self.request if self.job is None and self.sweep is None else None
+
+    @property
     def columns(self) -> dict[str, Any]:
         """The columns of a schedule that repeats it."""
         return {
@@ -38,11 +43,14 @@ class Template:
         }
 
 
-def template_of(project: Project, by: User, requested: ScheduleIn | ScheduleEdit) -> Template:
+def template_of(
+    project: Project, by: User, requested: ScheduleIn | ScheduleEdit, event: str
+) -> Template:
     """Return what to repeat. Raises InvalidInput for what does not exist or can never run.
 
-    A job or a sweep is settled, so that it means the same each time. The jobs of a pipeline are
-    settled when it starts, as if a person ran it again.
+    `event` is the kind of event that starts it, "" for times. A job or a sweep is settled, so that
+    it means the same each time. The jobs of a pipeline are settled when it starts, as if a person
+    ran it again.
     """
     if requested.job is not None or requested.sweep is not None:
         _refuse_parameters(requested.parameters or {})
@@ -66,12 +74,12 @@ def template_of(project: Project, by: User, requested: ScheduleIn | ScheduleEdit
         if run is None:
             raise _no_such("pipeline_run", requested.pipeline_run or "", project)
         start = run_request(run)
-    request = _request_of(project, by, start, requested.parameters or {})
+    request = _request_of(project, by, start, requested.parameters or {}, event)
     return Template(request, pipeline_run=run)
 
 
 def with_parameters(
-    schedule: ProjectSchedule, by: User, parameters: Mapping[str, Any]
+    schedule: ProjectSchedule, by: User, parameters: Mapping[str, Any], event: str
 ) -> dict[str, Any]:
     """Return the request of a schedule of a pipeline with other parameters.
 
@@ -81,7 +89,7 @@ def with_parameters(
         _refuse_parameters(parameters)
         return dict(schedule.request)
     start = PipelineRunIn.model_validate(schedule.request)
-    return _request_of(schedule.project, by, start, parameters)
+    return _request_of(schedule.project, by, start, parameters, event)
 
 
 def pipeline_named(project: Project, requested: ScheduleIn | ScheduleEdit) -> PipelineIn | None:
@@ -95,11 +103,11 @@ def pipeline_named(project: Project, requested: ScheduleIn | ScheduleEdit) -> Pi
 
 
 def _request_of(
-    project: Project, by: User, start: PipelineRunIn, parameters: Mapping[str, Any]
+    project: Project, by: User, start: PipelineRunIn, parameters: Mapping[str, Any], event: str
 ) -> dict[str, Any]:
     start = start.model_copy(update={"parameters": {**start.parameters, **parameters}})
     try:
-        samples = sample_parameters(start.pipeline, start.parameters)
+        samples = sample_parameters(start.pipeline, start.parameters, event)
     except PipelineError as error:
         raise InvalidInput(
             error.message, code="bad_reference", field=error.field, next_step=error.next_step

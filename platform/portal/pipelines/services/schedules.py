@@ -17,10 +17,12 @@ from portal.pipelines.dues import MOST_WAITING
 from portal.pipelines.models import ProjectSchedule, ScheduledRun
 from portal.pipelines.services.progress import active_run, make_way
 from portal.pipelines.services.schedule_templates import template_of, with_parameters
+from portal.pipelines.services.triggers import check_trigger
 from portal.pipelines.tasks import advance
 from portal.pipelines.transitions import (
     change,
     delete,
+    forget_events,
     forget_refusals,
     hold,
     pause,
@@ -38,11 +40,12 @@ from slipway.schemas.schedules import (
     SchedulePreview,
     ScheduleState,
 )
+from slipway.schemas.triggers import TriggerIn
 
 # Addresses beside those of schedules.
 _RESERVED = ("new", "preview")
-_RECORDED = ("cron", "zone", "job_id", "sweep_id", "pipeline_run_id", "pipeline", "parameters")
-_RULES = ("missed", "overlap", "owner_id")
+_RECORDED = ("cron", "zone", "trigger", "missed", "overlap", "owner_id")
+_RECORDED_WORK = ("job_id", "sweep_id", "pipeline_run_id", "pipeline", "parameters")
 
 
 def create_schedule(*, project: Project, by: User, requested: ScheduleIn) -> ProjectSchedule:
@@ -57,9 +60,14 @@ def create_schedule(*, project: Project, by: User, requested: ScheduleIn) -> Pro
             field="name",
             next_step="Choose another name, such as nightly.",
         )
-    next_at = check_cron(requested.cron, requested.zone, now=clock.now())
+    now, trigger = clock.now(), requested.trigger
+    next_at = (
+        None if requested.cron is None else check_cron(requested.cron, requested.zone, now=now)
+    )
     _check_rules(requested.missed, requested.overlap)
-    template = template_of(project, by, requested)
+    template = template_of(project, by, requested, trigger.event if trigger else "")
+    if trigger is not None:
+        check_trigger(project, trigger, template.pipeline_request)
     with transaction.atomic():
         _require_room(project)
         try:
@@ -68,7 +76,9 @@ def create_schedule(*, project: Project, by: User, requested: ScheduleIn) -> Pro
                     project=project,
                     owner=by,
                     name=requested.name,
-                    cron=_spaced(requested.cron),
+                    cron=_spaced(requested.cron or ""),
+                    trigger=None if trigger is None else _dumped(trigger),
+                    events_from=None if trigger is None else now,
                     zone=requested.zone,
                     **template.columns,
                     missed=requested.missed,
@@ -92,29 +102,40 @@ def change_schedule(*, schedule: ProjectSchedule, by: User, edit: ScheduleEdit) 
     What it starts stays exactly as it was, unless the edit names something else or its parameters.
     Raises InvalidInput, naming the field, and Conflict if somebody else changes it at that moment.
     """
-    cron = _spaced(edit.cron) if edit.cron is not None else schedule.cron
+    now = clock.now()
     changes: dict[str, Any] = {
-        "cron": cron,
         "zone": edit.zone or schedule.zone,
         "missed": edit.missed or schedule.missed,
         "overlap": edit.overlap or schedule.overlap,
+        **_start_of(schedule, edit),
     }
-    next_at = check_cron(cron, changes["zone"], now=clock.now())
+    cron, trigger = changes["cron"], changes["trigger"]
+    next_at = check_cron(cron, changes["zone"], now=now) if cron else None
     _check_rules(changes["missed"], changes["overlap"])
+    event = trigger["event"] if trigger else ""
     if edit.names_template:
-        changes |= template_of(schedule.project, by, edit).columns
-    elif edit.parameters:
-        changes["request"] = with_parameters(schedule, by, edit.parameters)
+        changes |= template_of(schedule.project, by, edit, event).columns
+    elif edit.parameters or event != schedule.event:
+        changes["request"] = with_parameters(schedule, by, edit.parameters or {}, event)
+    if trigger is not None:
+        is_pipeline = edit.names_pipeline if edit.names_template else schedule.starts_pipelines
+        request = changes.get("request", schedule.request) if is_pipeline else None
+        check_trigger(schedule.project, TriggerIn.model_validate(trigger), request)
     changes = {key: value for key, value in changes.items() if getattr(schedule, key) != value}
     if not changes:
         return schedule
     before = _recorded(schedule)
     if schedule.status == ScheduleState.ACTIVE and not {"cron", "zone"}.isdisjoint(changes):
         changes["next_at"] = next_at
+    if "trigger" in changes:
+        changes |= {"events_from": None if trigger is None else now, "hook_digest": ""}
+        changes["hook_created_at"] = None
     with transaction.atomic():
         if not change(schedule, owner=by, **changes):
             raise _changed(schedule)
         forget_refusals(schedule)
+        if "trigger" in changes:
+            forget_events(schedule)
         schedule = ProjectSchedule.objects.of_project(schedule.project).get(pk=schedule.pk)
         old, new = audit.difference(before, _recorded(schedule))
         _record("schedule.change", schedule, before=old, after=new)
@@ -126,6 +147,7 @@ def pause_schedule(*, schedule: ProjectSchedule, by: User) -> ProjectSchedule:
     with transaction.atomic():
         if pause(schedule, explanation=f"Paused by {by.display_name}.", by=by):
             skip_waiting(schedule, reason=f"The schedule was paused by {by.display_name}.")
+            forget_events(schedule)
             _record("schedule.pause", schedule)
     return schedule
 
@@ -136,7 +158,9 @@ def resume_schedule(*, schedule: ProjectSchedule, by: User) -> ProjectSchedule:
     The person who resumes it pays from then on. Raises InvalidInput if its expression matches no
     further date.
     """
-    next_at = check_cron(schedule.cron, schedule.zone, now=clock.now())
+    next_at = None
+    if schedule.cron:
+        next_at = check_cron(schedule.cron, schedule.zone, now=clock.now())
     with transaction.atomic():
         if resume(schedule, next_at=next_at, owner=by):
             _record("schedule.resume", schedule)
@@ -191,6 +215,19 @@ def preview_times(requested: PreviewIn) -> SchedulePreview:
     return SchedulePreview(cron=cron, zone=requested.zone, times=times)
 
 
+def _start_of(schedule: ProjectSchedule, edit: ScheduleEdit) -> dict[str, Any]:
+    """Return the times or the trigger of a schedule after a change."""
+    if edit.trigger is not None:
+        return {"cron": "", "trigger": _dumped(edit.trigger)}
+    if edit.cron is not None:
+        return {"cron": _spaced(edit.cron), "trigger": None}
+    return {"cron": schedule.cron, "trigger": schedule.trigger}
+
+
+def _dumped(trigger: TriggerIn) -> dict[str, Any]:
+    return trigger.model_dump(exclude_none=True)
+
+
 def _check_rules(missed: MissedRule | str, overlap: OverlapRule | str) -> None:
     if missed == "all" and overlap == "cancel":
         raise InvalidInput(
@@ -229,7 +266,8 @@ def _spaced(cron: str) -> str:
 
 
 def _recorded(schedule: ProjectSchedule) -> dict[str, Any]:
-    return {name.removesuffix("_id"): getattr(schedule, name) for name in _RECORDED + _RULES}
+    names = _RECORDED + _RECORDED_WORK
+    return {name.removesuffix("_id"): getattr(schedule, name) for name in names}
 
 
 def _record(verb: str, schedule: ProjectSchedule, **changes: Any) -> None:

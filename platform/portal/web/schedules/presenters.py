@@ -63,10 +63,10 @@ class ScheduledRunRow:
         slug, url, label = schedule.project.slug, "", ""
         if run.job_id is not None:
             url, label = reverse("project_job", args=[slug, run.job_id]), "Job"
-        elif run.sweep_id is not None:
-            url, label = reverse("project_sweep", args=[slug, run.sweep_id]), "Sweep"
-        elif run.pipeline_run_id is not None:
-            url = reverse("project_pipeline_run", args=[slug, run.pipeline_run_id])
+        elif run.sweep is not None:
+            url, label = reverse("project_sweep", args=[slug, run.sweep.pk]), "Sweep"
+        elif run.pipeline_run is not None:
+            url = reverse("project_pipeline_run", args=[slug, run.pipeline_run.pk])
             label = "Pipeline"
         due = local_text(run.due_at, schedule.zone)
         return cls(run, ScheduleStatus.of(run.outcome or run.state), due, url, label)
@@ -96,7 +96,7 @@ def local_text(at: datetime, zone: str) -> str:
 
 def upcoming_texts(schedule: ProjectSchedule) -> list[str]:
     """Return the next times of a schedule that is active."""
-    if schedule.status != ScheduleState.ACTIVE:
+    if schedule.status != ScheduleState.ACTIVE or not schedule.cron:
         return []
     after, count = clock.now(), DEFAULT_PREVIEWED
     times = next_times(schedule.cron, schedule.zone, after=after, count=count)

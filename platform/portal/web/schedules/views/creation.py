@@ -32,6 +32,7 @@ from portal.web.schedules.presenters import local_text
 from portal.web.schedules.views.pages import WHERE
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.schedules import PreviewIn
+from slipway.schemas.triggers import TriggerIn, trigger_text
 
 _RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
 _SUGGESTED = 10
@@ -73,7 +74,8 @@ def project_schedule_edit(request: HttpRequest, project: str, schedule: str) -> 
 @require_POST
 def project_schedule_preview(request: HttpRequest, project: str) -> HttpResponse:
     """Show the next times of the expression in the form. Nothing is created."""
-    context = _preview(request.POST.get("cron", ""), request.POST.get("zone", ""))
+    form = ScheduleForm(request.POST)
+    context = _preview(form)
     return render(request, "web/schedules/preview.html", context)
 
 
@@ -99,6 +101,8 @@ def _with_template(service: Callable[[], ProjectSchedule]) -> ProjectSchedule:
             error.field = "template"
         elif first == "parameters":
             error.field = first
+        elif first == "trigger":
+            error.field = "subject"
         raise
 
 
@@ -106,13 +110,12 @@ def _show_form(
     request: HttpRequest, form: ScheduleForm, schedule: ProjectSchedule | None = None
 ) -> HttpResponse:
     project = gated_project(request)
-    cron, zone = str(form["cron"].value() or ""), str(form["zone"].value() or "")
     context = {
         "form": form,
         "schedule": schedule,
         "zones": zone_names(),
         "suggestions": _suggestions(project),
-        **_preview(cron, zone),
+        **_preview(form),
     }
     is_preview = request.POST.get("do") == "preview"
     status = 200 if is_preview else status_of(form)
@@ -131,7 +134,17 @@ def _suggestions(project: Project) -> list[tuple[str, str]]:
     ]
 
 
-def _preview(cron: str, zone: str) -> dict[str, Any]:
+def _preview(form: ScheduleForm) -> dict[str, Any]:
+    """Return the next times of the form, or its trigger in words."""
+    names = ("event", "subject", "target", "cron", "zone")
+    data = {name: str(form[name].value() or "") for name in names}
+    cron, zone = data["cron"], data["zone"]
+    if data["event"]:
+        try:
+            trigger = TriggerIn.model_validate(form.start_of(data)["trigger"])
+        except ValidationError:
+            return {"times": [], "preview_fault": "Name what the event is about."}
+        return {"times": [], "preview_fault": f"For each {trigger_text(trigger)}."}
     try:
         times = preview_times(PreviewIn(cron=cron, zone=zone)).times
     except SlipwayError as error:

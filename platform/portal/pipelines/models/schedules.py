@@ -1,4 +1,4 @@
-"""Schedules with the runs that they have started or left out, and runs of pipelines."""
+"""Schedules, events that start them, and the runs that they have started or left out."""
 
 import operator
 from datetime import datetime
@@ -12,15 +12,13 @@ from portal.accounts.models import Project, User
 from portal.accounts.principal import Principal
 from portal.core.models import IdField, Row
 from portal.sweeps.models import Sweep
-from portal.training.models import Job, Snapshot
-from slipway.schemas.pipelines import PipelineIn, PipelineRunState, StepState
+from portal.training.models import Job
 from slipway.schemas.schedules import MissedRule, OverlapRule, ScheduledRunState, ScheduleState
+from slipway.schemas.triggers import TriggerIn, trigger_text
 
 _STATES = [state.value for state in ScheduleState]
 _RUN_STATES = [state.value for state in ScheduledRunState]
 _STARTED_NOTHING = [ScheduledRunState.SKIPPED.value, ScheduledRunState.REFUSED.value]
-_PIPELINE_STATES = [state.value for state in PipelineRunState]
-_STEP_STATES = [state.value for state in StepState]
 _EXISTS = Q(deleted_at__isnull=True)
 _IS_ACTIVE = Q(state=ScheduleState.ACTIVE)
 
@@ -46,14 +44,14 @@ class ProjectScheduleQuerySet(models.QuerySet["ProjectSchedule"]):
         return self.filter(_EXISTS, project__in=principal.projects().live())
 
     def unsettled(self, now: datetime) -> "ProjectScheduleQuerySet":
-        """Schedules that are due, or have runs that wait."""
+        """Schedules that are due, wait for events, or have runs that wait."""
         waiting = ScheduledRun.objects.filter(state=ScheduledRunState.WAITING)
-        is_due = _IS_ACTIVE & Q(next_at__lte=now)
+        is_due = _IS_ACTIVE & (Q(next_at__lte=now) | Q(trigger__isnull=False))
         return self.filter(_EXISTS, is_due | Q(pk__in=waiting.values("schedule")))
 
 
 class ProjectSchedule(Row):
-    """A job, a sweep or a pipeline that starts at the times of a cron expression.
+    """A job, a sweep or a pipeline that starts at the times of a cron expression or for events.
 
     `request` is the submission that it repeats: `JobIn` or `SweepIn`, settled when it was saved, or
     `PipelineRunIn`. `job`, `sweep` or `pipeline_run` is the one that this was read from. A schedule
@@ -61,6 +59,10 @@ class ProjectSchedule(Row):
     that comes next, None while it is paused. `explanation` says why it is paused, or why its last
     run was refused, since `explained_at`. `paused_by` is None if it has paused itself. `started`
     counts the runs that have started, `refusals` those refused in a row since the last one of them.
+
+    `trigger` (`TriggerIn`) has the events that start it instead of times, and `cron` is then empty.
+    Events before `events_from` are done with. `hook_digest` is the hash of the secret in the URL of
+    its webhook, "" without one.
     """
 
     id = IdField("sch")
@@ -69,6 +71,10 @@ class ProjectSchedule(Row):
     name = models.CharField(max_length=48)
     cron = models.CharField(max_length=100)
     zone = models.CharField(max_length=64)
+    trigger = models.JSONField(null=True, blank=True)
+    events_from = models.DateTimeField(null=True, blank=True)
+    hook_digest = models.CharField(max_length=64, blank=True, default="", db_default="")
+    hook_created_at = models.DateTimeField(null=True, blank=True)
     job = models.ForeignKey(Job, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     sweep = models.ForeignKey(
         Sweep, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
@@ -107,7 +113,18 @@ class ProjectSchedule(Row):
                 condition=_at_most_one("job", "sweep", "pipeline_run"), name="schedule_one_template"
             ),
             models.CheckConstraint(
-                condition=_IS_ACTIVE ^ Q(next_at__isnull=True), name="schedule_active_is_due"
+                condition=(_IS_ACTIVE & Q(trigger__isnull=True)) ^ Q(next_at__isnull=True),
+                name="schedule_active_is_due",
+            ),
+            models.CheckConstraint(
+                condition=Q(cron="") ^ Q(trigger__isnull=True), name="schedule_cron_or_trigger"
+            ),
+            models.CheckConstraint(
+                condition=Q(trigger__isnull=True) | Q(events_from__isnull=False),
+                name="schedule_trigger_has_start",
+            ),
+            models.UniqueConstraint(
+                fields=["hook_digest"], condition=~Q(hook_digest=""), name="schedule_once_a_hook"
             ),
             models.CheckConstraint(
                 condition=_EXISTS | ~_IS_ACTIVE, name="schedule_deleted_is_not_active"
@@ -116,6 +133,11 @@ class ProjectSchedule(Row):
         indexes: ClassVar[list[models.Index]] = [
             models.Index(fields=["project", "-id"], name="schedule_by_project"),
             models.Index(fields=["next_at"], condition=_IS_ACTIVE, name="schedule_due"),
+            models.Index(
+                fields=["id"],
+                condition=_IS_ACTIVE & Q(trigger__isnull=False),
+                name="schedule_triggered",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -130,6 +152,16 @@ class ProjectSchedule(Row):
     def missed_rule(self) -> MissedRule:
         """The rule for missed runs, as a value of its type."""
         return cast("MissedRule", self.missed)
+
+    @property
+    def event(self) -> str:
+        """The kind of event that starts it, "" for times."""
+        return str(self.trigger["event"]) if self.trigger else ""
+
+    @property
+    def trigger_text(self) -> str:
+        """The trigger in words, "" without one."""
+        return trigger_text(TriggerIn.model_validate(self.trigger)) if self.trigger else ""
 
     @property
     def starts_pipelines(self) -> bool:
@@ -178,12 +210,54 @@ class ScheduledRunQuerySet(models.QuerySet["ScheduledRun"]):
 
     def with_outcomes(self) -> "ScheduledRunQuerySet":
         """Runs with what every answer about them needs."""
-        rows = self.select_related("job__workload", "sweep", "pipeline_run", "requested_by")
+        rows = self.select_related(
+            "job__workload", "sweep", "pipeline_run", "requested_by", "event"
+        )
         return rows.defer("pipeline_run__spec")
 
 
+class TriggerEvent(Row):
+    """An event for a schedule, once for each `key`, until it becomes a run at `taken_at`.
+
+    `details` are what jobs and parameters may read. `chain` are the ids of the schedules whose runs
+    have led to it, the last one first.
+    """
+
+    id = IdField("tev")
+    schedule = models.ForeignKey(ProjectSchedule, on_delete=models.PROTECT, related_name="+")
+    key = models.CharField(max_length=100)
+    occurred_at = models.DateTimeField()
+    details = models.JSONField()
+    chain = models.JSONField(default=list)
+    taken_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["schedule", "key"], name="trigger_event_once"),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(
+                fields=["schedule", "occurred_at"],
+                condition=Q(taken_at__isnull=True),
+                name="trigger_event_new",
+            ),
+            models.Index(fields=["taken_at"], name="trigger_event_taken"),
+        ]
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def text(self) -> str:
+        """The event in a few words: what it is about."""
+        if "labels" in self.details:
+            return f"{self.details['labels']} new labels"
+        names = ("reference", "uri", "reason")
+        return next((str(self.details[name]) for name in names if name in self.details), "webhook")
+
+
 class ScheduledRun(Row):
-    """A time of a schedule, and what came of it: work that was started, or why none was.
+    """A time or an event of a schedule, and what came of it: work, or a reason why there is none.
 
     `requested_by` is the person who asked for a run beside the schedule, and who pays for it.
     """
@@ -205,12 +279,19 @@ class ScheduledRun(Row):
     requested_by = models.ForeignKey(
         User, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )
+    event = models.OneToOneField(
+        TriggerEvent, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
 
     objects: ClassVar[ScheduledRunQuerySet] = ScheduledRunQuerySet.as_manager()  # type: ignore[assignment]
 
     class Meta(Row.Meta):
         constraints: ClassVar[list[models.BaseConstraint]] = [
-            models.UniqueConstraint(fields=["schedule", "due_at"], name="scheduled_run_once"),
+            models.UniqueConstraint(
+                fields=["schedule", "due_at"],
+                condition=Q(event__isnull=True),
+                name="scheduled_run_once",
+            ),
             models.CheckConstraint(
                 condition=Q(state__in=_RUN_STATES), name="scheduled_run_known_state"
             ),
@@ -254,170 +335,3 @@ class ScheduledRun(Row):
             return str(self.job.workload.state)
         work = self.sweep or self.pipeline_run
         return None if work is None else str(work.state)
-
-
-class PipelineRunQuerySet(models.QuerySet["PipelineRun"]):
-    """Queries of runs of pipelines."""
-
-    def of_project(self, project: Project) -> "PipelineRunQuerySet":
-        """Runs of one project, with what every answer about them needs."""
-        rows = self.filter(project=project).select_related("project__team", "owner", "snapshot")
-        return rows.defer("snapshot__marks")
-
-    def visible_to(self, principal: Principal) -> "PipelineRunQuerySet":
-        """Runs of the projects in sight that are not archived."""
-        return self.filter(project__in=principal.projects().live())
-
-    def unsettled(self) -> "PipelineRunQuerySet":
-        """Runs that go on, or that have ended before their steps."""
-        is_open = Q(state__in=[StepState.WAITING, StepState.RUNNING, StepState.APPROVAL])
-        with_open = StepRun.objects.filter(is_open)
-        return self.filter(Q(state=PipelineRunState.RUNNING) | Q(pk__in=with_open.values("run")))
-
-
-class PipelineRun(Row):
-    """A run of a pipeline: `spec` (`PipelineIn`) with values for its parameters, and its code.
-
-    `variables` are environment variables of its schedule, which the jobs of all steps have.
-    `owner` pays for what it starts. `attempt` counts how often it was started, with resumptions.
-    `started` grows with each step that starts, which holds the row meanwhile.
-    """
-
-    id = IdField("ppr")
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
-    owner = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
-    name = models.CharField(max_length=48)
-    spec = models.JSONField()
-    parameters = models.JSONField(default=dict)
-    snapshot = models.ForeignKey(
-        Snapshot, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
-    )
-    git = models.JSONField(null=True, blank=True)
-    force = models.BooleanField(default=False)
-    variables = models.JSONField(null=True, blank=True)
-    state = models.CharField(max_length=16, default=PipelineRunState.RUNNING)
-    explanation = models.CharField(max_length=500, blank=True)
-    next_step = models.CharField(max_length=300, blank=True)
-    attempt = models.PositiveSmallIntegerField(default=1)
-    started = models.PositiveIntegerField(default=0)
-    ended_at = models.DateTimeField(null=True, blank=True)
-
-    objects: ClassVar[PipelineRunQuerySet] = PipelineRunQuerySet.as_manager()  # type: ignore[assignment]
-
-    class Meta(Row.Meta):
-        constraints: ClassVar[list[models.BaseConstraint]] = [
-            models.CheckConstraint(
-                condition=Q(state__in=_PIPELINE_STATES), name="pipeline_run_known_state"
-            ),
-            models.CheckConstraint(
-                condition=Q(state=PipelineRunState.RUNNING) ^ Q(ended_at__isnull=False),
-                name="pipeline_run_ended_at",
-            ),
-        ]
-        indexes: ClassVar[list[models.Index]] = [
-            models.Index(fields=["project", "-id"], name="pipeline_run_by_project"),
-            models.Index(
-                fields=["id"],
-                condition=Q(state=PipelineRunState.RUNNING),
-                name="pipeline_run_open",
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return self.name
-
-    @property
-    def status(self) -> PipelineRunState:
-        """The state, as a value of the enum."""
-        return PipelineRunState(self.state)
-
-    @property
-    def pipeline(self) -> PipelineIn:
-        """The pipeline, as it was started."""
-        return PipelineIn.model_validate(self.spec)
-
-
-class StepRun(Row):
-    """A step of a run, or with an `item` number that item of a fan-out, whose value is `value`.
-
-    `value` is also the model of a registration, and the role that decides about an approval.
-    `request` is the settled submission of its jobs (`JobIn`), with references. `digest` stands for
-    all that its outputs depend on. `failures` counts its jobs that failed since the run was started
-    or resumed, `attempt` all of them, and `job` is the newest. `reused_from` has made its outputs.
-    """
-
-    id = IdField("psr")
-    run = models.ForeignKey(PipelineRun, on_delete=models.CASCADE, related_name="steps")
-    step = models.CharField(max_length=48)
-    item = models.PositiveSmallIntegerField(null=True, blank=True)
-    value = models.JSONField(null=True, blank=True)
-    kind = models.CharField(max_length=16)
-    request = models.JSONField(null=True, blank=True)
-    state = models.CharField(max_length=16, default=StepState.WAITING)
-    explanation = models.CharField(max_length=1000, blank=True)
-    next_step = models.CharField(max_length=300, blank=True)
-    digest = models.CharField(max_length=64, blank=True)
-    outputs = models.JSONField(default=dict)
-    attempt = models.PositiveSmallIntegerField(default=0)
-    failures = models.PositiveSmallIntegerField(default=0)
-    job = models.OneToOneField(
-        Job, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
-    )
-    reused_from = models.ForeignKey(
-        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
-    )
-    decided_by = models.ForeignKey(
-        User, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
-    )
-    started_at = models.DateTimeField(null=True, blank=True)
-    ended_at = models.DateTimeField(null=True, blank=True)
-
-    class Meta(Row.Meta):
-        constraints: ClassVar[list[models.BaseConstraint]] = [
-            models.UniqueConstraint(
-                fields=["run", "step"], condition=Q(item__isnull=True), name="step_run_once"
-            ),
-            models.UniqueConstraint(
-                fields=["run", "step", "item"],
-                condition=Q(item__isnull=False),
-                name="step_run_once_an_item",
-            ),
-            models.CheckConstraint(
-                condition=Q(state__in=_STEP_STATES), name="step_run_known_state"
-            ),
-        ]
-        indexes: ClassVar[list[models.Index]] = [
-            models.Index(
-                fields=["digest"],
-                condition=Q(state=StepState.SUCCEEDED),
-                name="step_run_by_digest",
-            ),
-            models.Index(
-                fields=["run"],
-                condition=Q(state__in=["waiting", "running", "approval"]),
-                name="step_run_open",
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return self.step if self.item is None else f"{self.step} {self.item + 1}"
-
-    @property
-    def status(self) -> StepState:
-        """The state, as a value of the enum."""
-        return StepState(self.state)
-
-
-class StepJob(Row):
-    """A job of a step. All of them count in its cost. `reported` are the outputs it has sent."""
-
-    id = IdField("psj")
-    step_run = models.ForeignKey(StepRun, on_delete=models.CASCADE, related_name="jobs")
-    attempt = models.PositiveSmallIntegerField()
-    job = models.OneToOneField(Job, on_delete=models.PROTECT, related_name="+")
-    reported = models.JSONField(default=dict)
-
-    class Meta(Row.Meta):
-        constraints: ClassVar[list[models.BaseConstraint]] = [
-            models.UniqueConstraint(fields=["step_run", "attempt"], name="step_job_once"),
-        ]
