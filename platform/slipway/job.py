@@ -24,8 +24,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 __all__ = ["Job", "current", "report_step", "should_stop"]
 
@@ -40,7 +42,8 @@ class Job:
 
     `attempt` counts from 1. `params` are those it was submitted with, as text. `datasets` are the
     versions it reads, such as `digits:3`. `checkpoint_dir` is the folder that outlives an attempt,
-    None outside Slipway. `project` is a slug.
+    None outside Slipway. `project` is a slug. `scheduled_for` is the time of the schedule that the
+    job is for, None without a schedule. `event` is what has started it, if a trigger did.
     """
 
     id: str | None = None
@@ -53,6 +56,8 @@ class Job:
     strategy: str | None = None
     datasets: Sequence[str] = ()
     checkpoint_dir: Path | None = None
+    scheduled_for: datetime | None = None
+    event: Mapping[str, Any] | None = None
 
     @property
     def is_slipway(self) -> bool:
@@ -85,6 +90,8 @@ def current() -> Job:
             if slipway_dataset
         ),
         checkpoint_dir=_checkpoint_dir(environ),
+        scheduled_for=_time(environ.get("SLIPWAY_SCHEDULED_FOR", "")),
+        event=_event(environ.get("SLIPWAY_EVENT", "")),
     )
 
 
@@ -185,6 +192,21 @@ def _number(name: str, default: int) -> int:
         return int(os.environ[name])
     except (KeyError, ValueError):
         return default
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _event(text: str) -> Mapping[str, Any] | None:
+    try:
+        event = json.loads(text)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) else None
 
 
 def _params(text: str) -> dict[str, str]:

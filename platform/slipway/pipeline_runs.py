@@ -62,10 +62,21 @@ def run_body(
 
 def parse_parameters(pipeline: PipelineIn, texts: Mapping[str, str]) -> dict[str, Any]:
     """Return parameters that were written as text, with their types. Raises InvalidInput."""
+    return checked_parameters(pipeline, typed_values(pipeline, texts))
+
+
+def typed_values(pipeline: PipelineIn, texts: Mapping[str, str]) -> dict[str, Any]:
+    """Return values that were written as text, with the types of parameters.
+
+    Raises InvalidInput for another type, but not for parameters that are missing or unknown.
+    """
     values: dict[str, Any] = {}
     for name, text in texts.items():
         parameter = pipeline.parameters.get(name)
         kind = "any" if parameter is None else parameter.type
+        if text.startswith("${"):  # a reference, which a schedule replaces by its value
+            values[name] = text
+            continue
         try:
             values[name] = text if kind == "string" else json.loads(text)
         except ValueError:
@@ -76,4 +87,4 @@ def parse_parameters(pipeline: PipelineIn, texts: Mapping[str, str]) -> dict[str
                     next_step="Write it as JSON: 3, 0.1, true, '[1, 2]'.",
                 ) from None
             values[name] = text
-    return checked_parameters(pipeline, values)
+    return values

@@ -217,6 +217,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/projects/{project}/sweeps"): _sweep,
     **PIPELINES,
     ("POST", "/api/v1/projects/{project}/schedules"): _schedule,
+    ("POST", "/api/v1/hooks/{hook}"): {"ref": "main"},
     ("POST", "/api/v1/projects/{project}/schedules/preview"): {"cron": "0 2 * * *", "zone": "UTC"},
     ("PATCH", "/api/v1/projects/{project}/schedules/{schedule}"): {"cron": "0 4 * * *"},
     ("POST", "/api/v1/projects/{project}/sweeps/quote"): _sweep,

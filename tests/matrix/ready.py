@@ -58,6 +58,10 @@ def _ready_by_name(world: World, template: str) -> None:
     if template.endswith("/schedules/{schedule}/resume"):
         schedule = ProjectSchedule.objects.filter(name=world.own["schedule"])
         schedule.update(state="paused", next_at=None)
+    if template.endswith("/schedules/{schedule}/hook"):
+        schedule = ProjectSchedule.objects.filter(name=world.own["schedule"])
+        start = {"cron": "", "trigger": {"event": "webhook"}, "next_at": None}
+        schedule.update(**start, events_from=clock.now())
     if template.endswith("/decision"):
         StepRun.objects.filter(run=world.own["pipeline run"], step="ok").update(state="approval")
     if template.endswith("/{pipeline_run}/resume"):

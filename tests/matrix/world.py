@@ -26,7 +26,7 @@ from tests.matrix.kept_notebooks import make_file_request, make_notebook, make_n
 from tests.matrix.pipelines import make_pipeline_run
 from tests.matrix.registered import make_model
 from tests.matrix.reported import make_report
-from tests.matrix.scheduled import make_schedule
+from tests.matrix.scheduled import make_schedule, make_webhook
 from tests.matrix.searched import make_sweep
 from tests.matrix.serving import make_endpoint
 from tests.matrix.work import make_tiers, make_tracked, make_work, new_join_secret, open_nodes
@@ -97,6 +97,7 @@ PARAMETERS = {
     "/runs/{pipeline_run}": Parameter("pipeline run", f"ppr_{MISSING_ULID}"),
     "/runs/{pipeline_run}/steps/{step}": Parameter("pipeline step", "no-such-step"),
     "/schedules/{schedule}": Parameter("schedule", "no-such-schedule"),
+    "/hooks/{hook}": Parameter("webhook", "slh_" + "A" * 40),
     "/workloads/{workload}": Parameter("workload", f"wl_{MISSING_ULID}"),
     "/snapshots/{digest}": Parameter("snapshot", "0" * 64),
     "/environments/{digest}": Parameter("environment", "0" * 64),
@@ -224,6 +225,7 @@ def _let_work(world: World) -> None:
         make_notebook_run(objects["workload"])
         objects["sweep"] = make_sweep(objects["workload"])
         objects["schedule"] = make_schedule(objects["workload"])
+        objects["webhook"] = make_webhook(objects["workload"])
         objects["pipeline run"] = make_pipeline_run(objects["workload"])
         objects["file request"] = make_file_request(objects["workload"])
     world.own.update(own.objects, tier="cpu-small", resource="cpu")

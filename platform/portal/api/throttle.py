@@ -141,6 +141,8 @@ class Bundles:
 
 api_throttle = Throttle(settings.SLIPWAY_REDIS_URL, settings.SLIPWAY_API_REQUESTS_PER_MINUTE)
 # An agent reports for its whole node: logs alone are several requests per second.
+# Calls of one webhook.
+hook_throttle = Throttle(settings.SLIPWAY_REDIS_URL, 60)
 agent_throttle = Throttle(settings.SLIPWAY_REDIS_URL, settings.SLIPWAY_API_REQUESTS_PER_MINUTE * 10)
 # A training script logs a hundred times a second, and all ranks of a job share its token.
 tracking_throttle = Bundles(

@@ -50,11 +50,17 @@ class RequestContextMiddleware:
             log.info(
                 "request",
                 method=request.method,
-                path=request.path,
+                path=_logged_path(request, match),
                 status=response.status_code,
                 ms=round(elapsed * 1000, 1),
             )
         return response
+
+
+def _logged_path(request: HttpRequest, match: ResolverMatch | None) -> str:
+    """Return the path without the secret of a webhook."""
+    secret = match.kwargs.get("hook") if match else None
+    return request.path.replace(str(secret), "…") if secret else request.path
 
 
 def _is_quiet(match: ResolverMatch | None, status: int) -> bool:

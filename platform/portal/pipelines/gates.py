@@ -10,9 +10,11 @@ from portal.accounts.models import Project
 from portal.accounts.principal import require_principal
 from portal.core.errors import Forbidden, NotFound
 from portal.pipelines.models import PipelineRun, ProjectSchedule
+from portal.pipelines.services.schedule_templates import pipeline_named
 from portal.workloads.models import Workload
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.pipelines import PipelineIn
+from slipway.schemas.schedules import ScheduleEdit, ScheduleIn
 
 # Scopes of the operations that these kinds of steps do in the name of the person who pays.
 _STEP_SCOPES = {"register": Scope.EXPERIMENTS_WRITE, "promote": Scope.MODELS_PROMOTE}
@@ -52,6 +54,25 @@ def require_scopes_of_steps(request: HttpRequest, pipeline: PipelineIn) -> None:
     principal = require_principal(request)
     for kind in sorted({step.kind for step in pipeline.steps}):
         require_scope(principal, _STEP_SCOPES.get(kind))
+
+
+def require_scopes_of_schedule(
+    request: HttpRequest,
+    *,
+    schedule: ProjectSchedule | None = None,
+    requested: ScheduleIn | ScheduleEdit | None = None,
+) -> None:
+    """Raise Forbidden for a token that may not do itself what a schedule is going to do.
+
+    `requested` names what the schedule starts from now on, else it is what `schedule` starts.
+    """
+    pipeline = None
+    if requested is not None:
+        pipeline = pipeline_named(gated_project(request), requested)
+    if pipeline is None and schedule is not None and schedule.starts_pipelines:
+        pipeline = PipelineIn.model_validate(schedule.request["pipeline"])
+    if pipeline is not None:
+        require_scopes_of_steps(request, pipeline)
 
 
 @dataclass(frozen=True)

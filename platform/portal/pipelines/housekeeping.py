@@ -2,8 +2,10 @@
 
 from datetime import timedelta
 
+from django.db.models import Exists, OuterRef
+
 from portal.core import clock
-from portal.pipelines.models import ScheduledRun
+from portal.pipelines.models import ScheduledRun, TriggerEvent
 
 RETENTION = timedelta(days=90)
 _MOST_AT_ONCE = 5_000
@@ -16,4 +18,14 @@ def forget_old_runs() -> int:
     """
     old = ScheduledRun.objects.started_nothing(before=clock.now() - RETENTION)
     keys = list(old.values_list("pk", flat=True)[:_MOST_AT_ONCE])
-    return ScheduledRun.objects.filter(pk__in=keys).delete()[0]
+    number = ScheduledRun.objects.filter(pk__in=keys).delete()[0]
+    _forget_old_events()
+    return number
+
+
+def _forget_old_events() -> None:
+    """Delete old events of which no run is left."""
+    runs = ScheduledRun.objects.filter(event=OuterRef("pk"))
+    events = TriggerEvent.objects.filter(~Exists(runs), taken_at__lt=clock.now() - RETENTION)
+    keys = list(events.order_by("taken_at").values_list("pk", flat=True)[:_MOST_AT_ONCE])
+    TriggerEvent.objects.filter(pk__in=keys).delete()

@@ -27,3 +27,9 @@ def run_of_sweep(sweep_id: str) -> ScheduledRun | None:
     """Return the run of a schedule that started a sweep, or None."""
     runs = ScheduledRun.objects.select_related("schedule")
     return runs.filter(sweep=sweep_id).first()
+
+
+def run_of_pipeline(pipeline_run_id: str) -> ScheduledRun | None:
+    """Return the run of a schedule that started a run of a pipeline, or None."""
+    runs = ScheduledRun.objects.select_related("schedule")
+    return runs.filter(pipeline_run=pipeline_run_id).first()

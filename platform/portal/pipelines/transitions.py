@@ -11,7 +11,7 @@ from django.db.models import F
 from portal.accounts.models import User
 from portal.core import clock
 from portal.pipelines.lifecycle import run_sources, sources
-from portal.pipelines.models import ProjectSchedule, ScheduledRun
+from portal.pipelines.models import ProjectSchedule, ScheduledRun, TriggerEvent
 from slipway.schemas.schedules import ScheduledRunState, ScheduleState
 from slipway.schemas.truncation import shorten
 
@@ -31,7 +31,7 @@ def pause(
     )
 
 
-def resume(schedule: ProjectSchedule, *, next_at: datetime, owner: User) -> bool:
+def resume(schedule: ProjectSchedule, *, next_at: datetime | None, owner: User) -> bool:
     """Let a paused schedule start its runs again. Returns whether it was paused till then."""
     return _move(
         schedule,
@@ -41,6 +41,7 @@ def resume(schedule: ProjectSchedule, *, next_at: datetime, owner: User) -> bool
         paused_by=None,
         explained_at=None,
         next_at=next_at,
+        events_from=clock.now() if schedule.trigger else None,
         owner=owner,
         refusals=0,
     )
@@ -82,6 +83,29 @@ def claim_start(schedule: ProjectSchedule) -> bool:
         pk=schedule.pk, started=schedule.started, deleted_at__isnull=True
     )
     return bool(here.update(started=schedule.started + 1))
+
+
+def claim_event(event: TriggerEvent) -> bool:
+    """Take an event, which becomes a run. Returns whether nobody else has."""
+    here = TriggerEvent.objects.filter(pk=event.pk, taken_at__isnull=True)
+    return bool(here.update(taken_at=clock.now()))
+
+
+def forget_events(schedule: ProjectSchedule) -> int:
+    """Let the events that have not become runs yet be without effect. Returns their number."""
+    fresh = TriggerEvent.objects.filter(schedule=schedule, taken_at__isnull=True)
+    return fresh.update(taken_at=clock.now())
+
+
+def move_events_from(schedule: ProjectSchedule, *, to: datetime) -> bool:
+    """Move on the time from which events are looked for, in an active schedule.
+
+    Returns whether nobody else has, nor has changed its trigger.
+    """
+    here = ProjectSchedule.objects.filter(
+        pk=schedule.pk, events_from=schedule.events_from, state=ScheduleState.ACTIVE
+    )
+    return bool(here.update(events_from=to))
 
 
 def hold(schedule: ProjectSchedule) -> bool:

@@ -43,6 +43,7 @@ class Sweep(Row):
     `other_metrics` (`Metric`) are optimized together with `metric`; each of `constraints`
     (`Constraint`) must hold for a trial to be the best. `warm_start` are the sources of its
     `PriorTrial`s, `warm_start_note` says how many there are and what was left out.
+    `variables` are environment variables of its schedule, which all trials have.
     """
 
     id = IdField("swp")
@@ -69,6 +70,7 @@ class Sweep(Row):
     min_values = models.PositiveIntegerField(default=1)
     eta = models.PositiveSmallIntegerField(default=3)
     started = models.PositiveIntegerField(default=0)
+    variables = models.JSONField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
 
     objects: ClassVar[SweepQuerySet] = SweepQuerySet.as_manager()  # type: ignore[assignment]

@@ -72,7 +72,7 @@ class Job(Row):
     `requirements_file` is the path in the snapshot that its requirements were read from. With
     `finds_requirements` the request left it to the files in the snapshot. `environment_version` is
     the version of a named environment that it runs in. `python` is the version of Python that the
-    request named, empty for none.
+    request named, empty for none. `variables` are environment variables of its schedule.
     """
 
     workload = models.OneToOneField(
@@ -94,6 +94,7 @@ class Job(Row):
     python = models.CharField(max_length=8, blank=True, default="", db_default="")
     git = models.JSONField(null=True, blank=True)
     datasets = models.JSONField(default=list)
+    variables = models.JSONField(null=True, blank=True)
     cloned_from = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )

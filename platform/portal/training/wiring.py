@@ -36,6 +36,7 @@ def _surroundings(*, workload_id: str, index: int) -> Mapping[str, str]:
         values["SLIPWAY_STRATEGY"] = job.strategy
     if job.datasets:
         values["SLIPWAY_DATASETS"] = ",".join(job.datasets)
+    values |= job.variables or {}
     return values | variables_of(
         job.workload, source=job.script, tags=_code_of(job), params=job.params
     )

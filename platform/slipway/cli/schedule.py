@@ -1,7 +1,10 @@
-"""`slipway schedule`: start jobs and sweeps at the times of a cron expression."""
+"""`slipway schedule`: start jobs, sweeps and pipelines at times or for events."""
 
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -9,13 +12,19 @@ from slipway.cli.exits import UsageMistake
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
+from slipway.cli.quantities import parse_pairs
 from slipway.cli.session import Session, command
 from slipway.cli.tables import CellOverflow, ListColumn
+from slipway.cli.train import DEFAULT_MAX_MB, CodeOption, create_snapshot, upload
+from slipway.pipeline_files import read_pipeline
+from slipway.pipeline_runs import run_body, typed_values
+from slipway.schemas.pipelines import PipelineRunIn
 from slipway.schemas.schedules import ScheduledRunOut, ScheduleOut, SchedulePreview
+from slipway.schemas.triggers import trigger_text
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Schedules: start a job or a sweep by a cron expression with a time zone.",
+    help="Schedules: start a job, sweep or pipeline by a cron expression or for events.",
 )
 ScheduleArgument = Annotated[str, typer.Argument(metavar="SCHEDULE", help="Name of the schedule.")]
 CronOption = Annotated[
@@ -24,6 +33,15 @@ CronOption = Annotated[
         "--cron",
         metavar="CRON",
         help="Minute, hour, day of the month, month, day of the week: '0 2 * * MON-FRI'.",
+    ),
+]
+EventOption = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="EVENT",
+        help="Event instead of times: dataset:NAME, model:NAME (new versions), stage:MODEL, "
+        "stage:MODEL/STAGE, stage:MODEL@ALIAS, drift:ENDPOINT, labels:ENDPOINT:NUMBER, webhook.",
     ),
 ]
 ZoneOption = Annotated[
@@ -37,6 +55,20 @@ JobOption = Annotated[
 ]
 SweepOption = Annotated[
     str | None, typer.Option("--sweep", metavar="SWEEP", help="Id of the sweep to repeat.")
+]
+PipelineOption = Annotated[
+    str | None,
+    typer.Option("--pipeline", metavar="FILE", help="YAML or Python file of a pipeline to start."),
+]
+PipelineRunOption = Annotated[
+    str | None,
+    typer.Option("--pipeline-run", metavar="RUN", help="Id of the run of a pipeline to repeat."),
+]
+ParameterOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--param", metavar="NAME=VALUE", help="Value of a parameter of the pipeline. Repeatable."
+    ),
 ]
 MissedOption = Annotated[
     str | None,
@@ -66,9 +98,12 @@ def show(session: Session, schedule: ScheduleOut) -> None:
                 "Why": schedule.explanation,
                 "Next step": schedule.next_step,
                 "Cron": schedule.cron,
-                "Time zone": schedule.zone,
+                "Starts for": trigger_text(schedule.trigger) if schedule.trigger else None,
+                "URL created": schedule.hook_created_at,
+                "Time zone": schedule.zone if schedule.cron else None,
                 "Next times": [_local(at) for at in schedule.next_times],
                 "Repeats": _template_text(schedule),
+                "Parameters": [f"{key}={value}" for key, value in schedule.parameters.items()],
                 "Script": schedule.script,
                 "Tier": schedule.tier,
                 "Missed runs": schedule.missed,
@@ -85,34 +120,47 @@ def create(
     session: Session,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name, such as nightly.")],
     cron: CronOption = None,
+    on: EventOption = None,
     zone: ZoneOption = None,
     job: JobOption = None,
     sweep: SweepOption = None,
+    pipeline: PipelineOption = None,
+    pipeline_run: PipelineRunOption = None,
+    param: ParameterOption = None,
+    code: CodeOption = ".",
     missed: MissedOption = None,
     overlap: OverlapOption = None,
     project: ProjectOption = None,
 ) -> None:
-    """Create a schedule that repeats a job or a sweep exactly."""
-    if cron is None:
+    """Create a schedule of a job, a sweep or a pipeline."""
+    if (cron is None) == (on is None):
         raise UsageMistake(
-            "No cron expression is named.", field="cron", next_step="Add --cron '0 2 * * *'."
+            "A schedule starts at times or for events.",
+            field="cron",
+            next_step="Add --cron '0 2 * * *' or --on EVENT, one of them.",
         )
-    if (job is None) == (sweep is None):
+    if sum(value is not None for value in (job, sweep, pipeline, pipeline_run)) != 1:
         raise UsageMistake(
-            "A schedule repeats either a job or a sweep.",
+            "A schedule starts a job, a sweep or a pipeline.",
             field="job",
-            next_step="Add --job JOB or --sweep SWEEP, one of them.",
+            next_step="Add one of --job JOB, --sweep SWEEP, --pipeline FILE, --pipeline-run RUN.",
         )
-    made = session.client.schedules.create(
-        name,
-        cron,
-        zone=zone,
-        job=job,
-        sweep=sweep,
-        missed=missed,
-        overlap=overlap,
-        project=session.project(project),
-    )
+    slug = session.project(project)
+    with _pipeline_of(session, pipeline, pipeline_run, param, code, slug) as (start, parameters):
+        made = session.client.schedules.create(
+            name,
+            cron,
+            trigger=_trigger(on),
+            zone=zone,
+            job=job,
+            sweep=sweep,
+            pipeline=start,
+            pipeline_run=pipeline_run,
+            parameters=parameters,
+            missed=missed,
+            overlap=overlap,
+            project=slug,
+        )
     show(session, made)
 
 
@@ -154,7 +202,7 @@ def list_schedules(
         columns=[
             ListColumn("Name", fit=CellOverflow.WRAPPED, style="bold"),
             ListColumn("State"),
-            ListColumn("Cron"),
+            ListColumn("Starts", fit=CellOverflow.WRAPPED),
             ListColumn("Time zone", dispensable=2),
             ListColumn("Next", dispensable=1),
             ListColumn("Last run", fit=CellOverflow.WRAPPED),
@@ -163,8 +211,8 @@ def list_schedules(
         row=lambda schedule: (
             schedule.name,
             schedule.state,
-            schedule.cron,
-            schedule.zone,
+            schedule.cron or (trigger_text(schedule.trigger) if schedule.trigger else ""),
+            schedule.zone if schedule.cron else "",
             "" if schedule.next_at is None else schedule.next_at,
             "" if schedule.last_run is None else _outcome(schedule.last_run),
             schedule.owner,
@@ -200,14 +248,14 @@ def list_runs(
             ListColumn("Due"),
             ListColumn("State"),
             ListColumn("Outcome"),
-            ListColumn("Job or sweep", dispensable=1),
+            ListColumn("Started", dispensable=1),
             ListColumn("Why", fit=CellOverflow.WRAPPED),
         ],
         row=lambda run: (
             run.due_at,
             run.state,
             run.outcome or "",
-            run.job or run.sweep or "",
+            _work(run),
             run.reason,
         ),
         key=lambda run: run.id,
@@ -220,30 +268,48 @@ def edit(
     session: Session,
     schedule: ScheduleArgument,
     cron: CronOption = None,
+    on: EventOption = None,
     zone: ZoneOption = None,
     job: JobOption = None,
     sweep: SweepOption = None,
+    pipeline: PipelineOption = None,
+    pipeline_run: PipelineRunOption = None,
+    param: ParameterOption = None,
+    code: CodeOption = ".",
     missed: MissedOption = None,
     overlap: OverlapOption = None,
     project: ProjectOption = None,
 ) -> None:
     """Change a schedule. You pay for what it starts from then on."""
-    if all(value is None for value in (cron, zone, job, sweep, missed, overlap)):
+    changes = (cron, on, zone, job, sweep, pipeline, pipeline_run, param, missed, overlap)
+    if all(value is None for value in changes):
         raise UsageMistake(
             "Nothing to change is named.",
             field="cron",
-            next_step="Add --cron, --zone, --job, --sweep, --missed or --overlap.",
+            next_step="Add --cron, --on, --zone, --job, --sweep, --pipeline, --pipeline-run, "
+            "--param, --missed or --overlap.",
         )
-    changed = session.client.schedules.edit(
-        schedule,
-        cron=cron,
-        zone=zone,
-        job=job,
-        sweep=sweep,
-        missed=missed,
-        overlap=overlap,
-        project=session.project(project),
-    )
+    slug = session.project(project)
+    if param and pipeline is None and pipeline_run is None:
+        current = session.client.schedules.get(schedule, project=slug).parameters
+    else:
+        current = {}
+    template = (pipeline, pipeline_run, param, code, slug)
+    with _pipeline_of(session, *template, current=current) as (start, parameters):
+        changed = session.client.schedules.edit(
+            schedule,
+            cron=cron,
+            trigger=_trigger(on),
+            zone=zone,
+            job=job,
+            sweep=sweep,
+            pipeline=start,
+            pipeline_run=pipeline_run,
+            parameters=parameters,
+            missed=missed,
+            overlap=overlap,
+            project=slug,
+        )
     show(session, changed)
 
 
@@ -273,6 +339,17 @@ def run(session: Session, schedule: ScheduleArgument, project: ProjectOption = N
         )
 
 
+@command(app, "hook")
+def hook(session: Session, schedule: ScheduleArgument, project: ProjectOption = None) -> None:
+    """Create the secret URL of a schedule's webhook. An older one ends."""
+    made = session.client.schedules.create_hook(schedule, project=session.project(project))
+    if session.output.as_json:
+        session.output.document(made)
+        return
+    session.output.line(made.url)
+    session.output.note("It is shown only now. Whoever has it can start the schedule.")
+
+
 @command(app, "delete")
 def delete(
     session: Session, schedule: ScheduleArgument, project: ProjectOption = None, yes: Yes = False
@@ -287,13 +364,86 @@ def delete(
         session.output.note(f"Deleted {schedule}.")
 
 
+@contextmanager
+def _pipeline_of(
+    session: Session,
+    source: str | None,
+    run_id: str | None,
+    param: list[str] | None,
+    code: str,
+    slug: str,
+    *,
+    current: Mapping[str, Any] | None = None,
+) -> Iterator[tuple[PipelineRunIn | None, dict[str, Any] | None]]:
+    """Read the pipeline in `source`, upload its code, and yield it with the parameters."""
+    texts = parse_pairs(param or (), option="--param")
+    if source is None:
+        if run_id is not None and texts:
+            current = session.client.pipelines.get(run_id, project=slug).parameters
+        yield None, _typed_like(current or {}, texts) or None
+        return
+    pipeline = read_pipeline(source, folder=code)
+    parameters = typed_values(pipeline, texts)
+    with create_snapshot(session, code, None, None, DEFAULT_MAX_MB) as snapshot:
+        upload(session, snapshot, slug)
+        yield run_body(pipeline, {}, snapshot), parameters
+
+
+def _trigger(text: str | None) -> dict[str, Any] | None:
+    """Return the trigger that is written as KIND:NAME. Raises UsageMistake."""
+    if text is None:
+        return None
+    kind, _, name = text.partition(":")
+    if text == "webhook":
+        return {"event": "webhook"}
+    if name and kind == "dataset":
+        return {"event": "dataset_version", "dataset": name}
+    if name and kind == "model":
+        return {"event": "model_version", "model": name}
+    if name and kind == "drift":
+        return {"event": "drift_alert", "endpoint": name}
+    if name and kind == "labels":
+        endpoint, _, count = name.partition(":")
+        if count.isdecimal():
+            return {"event": "labels", "endpoint": endpoint, "count": int(count)}
+    if name and kind == "stage":
+        model, at, alias = name.partition("@")
+        model, slash, stage = model.partition("/")
+        chosen = {"alias": alias} if at else {"stage": stage} if slash else {}
+        return {"event": "model_stage", "model": model} | chosen
+    raise UsageMistake(
+        f"{text} is no event.",
+        field="on",
+        next_step="Write dataset:NAME, model:NAME, stage:MODEL, drift:ENDPOINT, "
+        "labels:ENDPOINT:1000 or webhook.",
+    )
+
+
+def _typed_like(current: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
+    """Return values that were written as text: JSON, unless the present value is a text."""
+    values: dict[str, Any] = {}
+    for name, text in texts.items():
+        values[name] = text
+        if not isinstance(current.get(name), str):
+            with suppress(ValueError):
+                values[name] = json.loads(text)
+    return values
+
+
 def _local(at: datetime) -> str:
     """Return a time in its own time zone, with the offset."""
     return at.strftime("%a %Y-%m-%d %H:%M %z")
 
 
 def _template_text(schedule: ScheduleOut) -> str:
+    if schedule.pipeline is not None:
+        run = f", as in {schedule.pipeline_run}" if schedule.pipeline_run else ""
+        return f"pipeline {schedule.pipeline}{run}"
     return f"job {schedule.job}" if schedule.job is not None else f"sweep {schedule.sweep}"
+
+
+def _work(run: ScheduledRunOut) -> str:
+    return run.job or run.sweep or run.pipeline_run or ""
 
 
 def _outcome(run: ScheduledRunOut) -> str:
@@ -303,6 +453,6 @@ def _outcome(run: ScheduledRunOut) -> str:
 def _last_text(run: ScheduledRunOut | None) -> list[str]:
     if run is None:
         return []
-    work = run.job or run.sweep
+    work = _work(run)
     first = f"{_local(run.due_at)}: {_outcome(run)}{f' ({work})' if work else ''}"
     return [first, run.reason] if run.reason else [first]

@@ -1,10 +1,15 @@
-"""Schedules: jobs and sweeps that start at the times of a cron expression."""
+"""Schedules: jobs, sweeps and pipelines that start at times or for events."""
+
+from collections.abc import Mapping
+from typing import Any
 
 from slipway.connection import Connection
 from slipway.pages import Pages
 from slipway.resources.requests import build
 from slipway.schemas.base import PageOf
+from slipway.schemas.pipelines import PipelineRunIn
 from slipway.schemas.schedules import (
+    HookOut,
     PreviewIn,
     ScheduledRunOut,
     ScheduleEdit,
@@ -18,7 +23,7 @@ class Schedules:
     """The schedules of a project. `schedule` is the name of one.
 
     GET, POST projects/{project}/schedules · POST schedules/preview · GET, PATCH, DELETE
-    schedules/{schedule} · POST …/pause, resume, run · GET …/runs
+    schedules/{schedule} · POST …/pause, resume, run, hook · GET …/runs
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -36,27 +41,37 @@ class Schedules:
     def create(
         self,
         name: str,
-        cron: str,
+        cron: str | None = None,
         *,
         project: str,
+        trigger: Mapping[str, Any] | None = None,
         zone: str | None = None,
         job: str | None = None,
         sweep: str | None = None,
+        pipeline: PipelineRunIn | None = None,
+        pipeline_run: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
         missed: str | None = None,
         overlap: str | None = None,
     ) -> ScheduleOut:
-        """Create a schedule that repeats a job or a sweep, named by its id.
+        """Create a schedule that repeats a job, a sweep or a run of a pipeline, named by its id.
 
-        `missed` is skip, once or all; `overlap` is skip, queue or cancel. Raises InvalidInput for
-        what can never run.
+        It starts at the times of `cron`, or for the events of `trigger`, such as
+        `{"event": "model_version", "model": "digits"}`. `pipeline` is one that has not run yet,
+        with its code. `parameters` replace those of the pipeline. `missed` is skip, once or all;
+        `overlap` is skip, queue or cancel. Raises InvalidInput for what can never run.
         """
         body = build(
             ScheduleIn,
             name=name,
             cron=cron,
+            trigger=trigger,
             zone=zone,
             job=job,
             sweep=sweep,
+            pipeline=pipeline,
+            pipeline_run=pipeline_run,
+            parameters=None if parameters is None else dict(parameters),
             missed=missed,
             overlap=overlap,
         )
@@ -69,9 +84,13 @@ class Schedules:
         *,
         project: str,
         cron: str | None = None,
+        trigger: Mapping[str, Any] | None = None,
         zone: str | None = None,
         job: str | None = None,
         sweep: str | None = None,
+        pipeline: PipelineRunIn | None = None,
+        pipeline_run: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
         missed: str | None = None,
         overlap: str | None = None,
     ) -> ScheduleOut:
@@ -79,9 +98,13 @@ class Schedules:
         body = build(
             ScheduleEdit,
             cron=cron,
+            trigger=trigger,
             zone=zone,
             job=job,
             sweep=sweep,
+            pipeline=pipeline,
+            pipeline_run=pipeline_run,
+            parameters=None if parameters is None else dict(parameters),
             missed=missed,
             overlap=overlap,
         )
@@ -111,6 +134,10 @@ class Schedules:
         """List the runs of a schedule, the latest first."""
         segments = (*_path(project, schedule), "runs")
         return Pages(self._connection, segments, PageOf[ScheduledRunOut])
+
+    def create_hook(self, schedule: str, *, project: str) -> HookOut:
+        """Create the secret URL of a schedule's webhook. An older one ends."""
+        return self._connection.fetch(HookOut, "POST", *_path(project, schedule), "hook")
 
     def delete(self, schedule: str, *, project: str) -> None:
         """Delete a schedule. What it has started goes on."""

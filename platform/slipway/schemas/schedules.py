@@ -1,4 +1,4 @@
-"""Wire schemas of schedules: jobs and sweeps that start at the times of a cron expression.
+"""Wire schemas of schedules, which start jobs, sweeps and pipelines at times or for events.
 
 Under `/api/v1`. `{schedule}` is its name, which is unique in the project.
 
@@ -12,15 +12,19 @@ POST   projects/{project}/schedules/{schedule}/pause    → ScheduleOut
 POST   projects/{project}/schedules/{schedule}/resume   → ScheduleOut
 POST   projects/{project}/schedules/{schedule}/run      → ScheduledRunOut (201)
 GET    projects/{project}/schedules/{schedule}/runs     PageOf[ScheduledRunOut]
+POST   projects/{project}/schedules/{schedule}/hook     → HookOut (201): a new secret URL
+POST   hooks/{secret}                                   any JSON object → HookAnswer (202)
 """
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from slipway.schemas.base import AnswerSchema, Line, RequestSchema, Slug, Whole
+from slipway.schemas.base import AnswerSchema, JsonObject, Line, RequestSchema, Slug, Whole
+from slipway.schemas.pipelines import PipelineRunIn
+from slipway.schemas.triggers import TriggerIn, TriggerOut
 
 MOST_SCHEDULES = 200
 MOST_PREVIEWED = 20
@@ -34,6 +38,10 @@ MissedRule = Literal["skip", "once", "all"]
 OverlapRule = Literal["skip", "queue", "cancel"]
 DEFAULT_MISSED: MissedRule = "once"
 DEFAULT_OVERLAP: OverlapRule = "skip"
+Parameters = Annotated[JsonObject, Field(max_length=100)]
+_TEMPLATES = ("job", "sweep", "pipeline", "pipeline_run")
+_CRON_OR_TRIGGER = "name either cron or trigger: the times or the events that start the schedule"
+_ONE_TEMPLATE = "name one of job, sweep, pipeline and pipeline_run: what the schedule starts"
 
 
 class ScheduleState(StrEnum):
@@ -46,8 +54,8 @@ class ScheduleState(StrEnum):
 class ScheduledRunState(StrEnum):
     """State of a run of a schedule.
 
-    `waiting` until the run before it has ended, `started` once it has a job or a sweep, `skipped`
-    by a rule of the schedule, `refused` if its job or sweep could not be started.
+    `waiting` until the run before it has ended, `started` once it has a job, a sweep or a run of a
+    pipeline, `skipped` by a rule of the schedule, `refused` if that could not be started.
     """
 
     WAITING = "waiting"
@@ -57,7 +65,10 @@ class ScheduledRunState(StrEnum):
 
 
 class ScheduleIn(RequestSchema):
-    """A schedule to create. It repeats the job or the sweep whose id is `job` or `sweep`.
+    """A schedule to create. It repeats the job, sweep or run of a pipeline of that id.
+
+    `pipeline` is a pipeline that has not run yet, with its code. `parameters` replace those of the
+    pipeline or of the run. It starts at the times of `cron`, or for the events of `trigger`.
 
     `cron` has five fields: minute, hour, day of the month, month, day of the week. `zone` is a name
     of the IANA time zone database, such as `Europe/Berlin`. `missed` is what happens with the times
@@ -67,38 +78,60 @@ class ScheduleIn(RequestSchema):
     """
 
     name: Slug
-    cron: Cron
+    cron: Cron | None = None
+    trigger: TriggerIn | None = None
     zone: Zone = DEFAULT_ZONE
     job: WorkloadId | None = None
     sweep: WorkloadId | None = None
+    pipeline: PipelineRunIn | None = None
+    pipeline_run: WorkloadId | None = None
+    parameters: Parameters = {}
     missed: MissedRule = DEFAULT_MISSED
     overlap: OverlapRule = DEFAULT_OVERLAP
 
     @model_validator(mode="after")
     def _one_template(self) -> Self:
-        if (self.job is None) == (self.sweep is None):
-            raise ValueError("name either job or sweep: the one that the schedule repeats")
+        if sum(getattr(self, name) is not None for name in _TEMPLATES) != 1:
+            raise ValueError(_ONE_TEMPLATE)
+        if (self.cron is None) == (self.trigger is None):
+            raise ValueError(_CRON_OR_TRIGGER)
         return self
 
 
 class ScheduleEdit(RequestSchema):
-    """Changes to a schedule. Omitted fields stay as they are.
+    """Changes to a schedule. Omitted fields stay as they are, as do omitted `parameters`.
 
     The caller pays from then on for what the schedule starts.
     """
 
     cron: Cron | None = None
+    trigger: TriggerIn | None = None
     zone: Zone | None = None
     job: WorkloadId | None = None
     sweep: WorkloadId | None = None
+    pipeline: PipelineRunIn | None = None
+    pipeline_run: WorkloadId | None = None
+    parameters: Parameters | None = None
     missed: MissedRule | None = None
     overlap: OverlapRule | None = None
 
     @model_validator(mode="after")
     def _one_template(self) -> Self:
-        if self.job is not None and self.sweep is not None:
-            raise ValueError("name either job or sweep: the one that the schedule repeats")
+        if sum(getattr(self, name) is not None for name in _TEMPLATES) > 1:
+            raise ValueError(_ONE_TEMPLATE)
+        if self.cron is not None and self.trigger is not None:
+            raise ValueError(_CRON_OR_TRIGGER)
         return self
+
+    @property
+    def names_pipeline(self) -> bool:
+        """Return True if the schedule is to start a pipeline."""
+        return self.pipeline is not None or self.pipeline_run is not None
+
+    @property
+    def names_template(self) -> bool:
+        """Return True if the schedule is to start something else."""
+        return any(getattr(self, name) is not None for name in _TEMPLATES)
 
 
 class PreviewIn(RequestSchema):
@@ -120,9 +153,9 @@ class SchedulePreview(AnswerSchema):
 class ScheduledRunOut(AnswerSchema):
     """A run of a schedule.
 
-    `due_at` is the time of the schedule that it is for. `job` or `sweep` is what was started, and
-    `outcome` the state of that. `requested_by` is the person who asked for a run beside the
-    schedule, and who pays for it.
+    `due_at` is the time of the schedule that it is for. `job`, `sweep` or `pipeline_run` is what
+    was started, and `outcome` the state of that. `requested_by` is the person who asked for a run
+    beside the schedule, and who pays for it. `event` is what has started it, if a trigger did.
     """
 
     id: str
@@ -131,17 +164,22 @@ class ScheduledRunOut(AnswerSchema):
     reason: str = ""
     job: str | None = None
     sweep: str | None = None
+    pipeline_run: str | None = None
     outcome: str | None = None
     requested_by: str | None = None
+    event: dict[str, Any] | None = None
     created_at: datetime
 
 
 class ScheduleOut(AnswerSchema):
     """A schedule. `owner` pays for what it starts.
 
-    `job` or `sweep` is the one that it repeats, with `script` and `tier`. `explanation` says why it
-    is paused. `next_at` is null while it is paused. `next_times` has the offset of its time zone.
-    Lists leave it out.
+    `cron` is empty for one with a `trigger`. `hook_created_at` is when the URL of its webhook was
+    created, null without one.
+    `job` or `sweep` is the one that it repeats, with `script` and `tier`. `pipeline` is the name of
+    the pipeline that it starts with `parameters`, and `pipeline_run` the run that it was read from.
+    `explanation` says why it is paused. `next_at` is null while it is paused. `next_times` has the
+    offset of its time zone. Lists leave it out.
     """
 
     id: str
@@ -151,11 +189,16 @@ class ScheduleOut(AnswerSchema):
     explanation: str = ""
     next_step: str | None = None
     cron: str
+    trigger: TriggerOut | None = None
+    hook_created_at: datetime | None = None
     zone: str
     job: str | None = None
     sweep: str | None = None
-    script: str
-    tier: str
+    pipeline: str | None = None
+    pipeline_run: str | None = None
+    parameters: dict[str, Any] = {}
+    script: str = ""
+    tier: str = ""
     missed: MissedRule
     overlap: OverlapRule
     owner: str
@@ -163,3 +206,15 @@ class ScheduleOut(AnswerSchema):
     next_times: list[datetime] = []
     last_run: ScheduledRunOut | None = None
     created_at: datetime
+
+
+class HookOut(AnswerSchema):
+    """The secret URL of a webhook. It is shown once; a new one ends the old one."""
+
+    url: str
+
+
+class HookAnswer(AnswerSchema):
+    """The event that was recorded for a call of a webhook."""
+
+    event: str

@@ -71,6 +71,7 @@ UNAUDITED = {
     "/api/v1/projects/{project}/pipelines/plan": "reads",
     "/api/v1/projects/{project}/pipelines/jobs/{job}/outputs": "the job alone may",
     "/p/{project}/schedules/preview": "reads",
+    "/api/v1/hooks/{hook}": "an event; what it starts is audited as the schedule's",
     "/api/v1/projects/{project}/schedules/preview": "reads",
     "/api/v1/projects/{project}/sweeps/quote": "reads",
     "/api/v1/projects/{project}/sweeps/{sweep}/repeats/quote": "reads",

@@ -178,6 +178,7 @@ def test_every_post_operation_has_a_body_in_the_matrix() -> None:
     bodiless += ("/notebooks/servers/{server}/key", "/undelete")
     bodiless += tuple(f"/sweeps/{{sweep}}/{verb}" for verb in ("pause", "resume", "stop"))
     bodiless += tuple(f"/schedules/{{schedule}}/{verb}" for verb in ("pause", "resume", "run"))
+    bodiless += ("/schedules/{schedule}/hook",)
     bodiless += tuple(f"/runs/{{pipeline_run}}/{verb}" for verb in ("cancel", "resume"))
     bodiless += ("/file-requests/{request_id}/claim", "/views/{view}/share")
     bodiless += ("/pools/{pool}/account",)

@@ -10,7 +10,7 @@ from tests.routes import every_pattern
 
 SNAPSHOT = Path(__file__).parents[2] / "openapi.json"
 _VERBS = re.compile(
-    "(accept|add|append|archive|branch|cancel|clone|commit|compare|cordon|create|decide|delete|"
+    "(accept|add|append|archive|branch|call|cancel|clone|commit|compare|cordon|create|decide|delete|"
     "download|drain|edit|empty|export|extend|follow|get|invoke|link|list|move|override|pause|plan|preview|"
     "promote|quote|record|remove|repeat|restore|resume|revoke|roll|run|save|search|set|share|snooze|start|stop|"
     "tag|uncordon|undelete|update|upload|verify|whoami)(_|$)"

@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from slipway.cli.exits import ExitCode
@@ -48,6 +49,10 @@ def test_what_is_wrong_is_named_with_the_next_step(alice: Cli) -> None:
     create = ("schedule", "create", "nightly", *place)
     without_cron = alice(*create, "--job", "wl_none")
     assert (without_cron.code, without_cron.problem["field"]) == (ExitCode.USAGE, "cron")
+    no_event = alice(*create, "--on", "moon", "--job", "wl_none")
+    assert (no_event.code, no_event.problem["field"]) == (ExitCode.USAGE, "on")
+    no_dataset = alice(*create, "--on", "dataset:digits", "--job", "wl_none")
+    assert no_dataset.code == ExitCode.INVALID
     without_job = alice(*create, "--cron", "0 2 * * *")
     assert (without_job.code, without_job.problem["field"]) == (ExitCode.USAGE, "job")
     no_such_job = alice(*create, "--cron", "0 2 * * *", "--job", "wl_none")
@@ -93,3 +98,36 @@ def test_a_schedule_is_created_shown_changed_and_deleted(
         deleted = alice("schedule", "delete", "nightly", "--yes", *place)
         assert (deleted.code, deleted.err.strip()) == (0, "Deleted nightly.")
         assert list(client.schedules.list(project=project)) == []
+
+
+def test_a_pipeline_is_scheduled_from_its_file(
+    alice: Cli, portal: LivePortal, lab: Lab, tmp_path: Path
+) -> None:
+    project = _project(alice)
+    (tmp_path / "train.py").write_text("print(1)\n")
+    (tmp_path / "digits.yaml").write_text(
+        "name: digits\n"
+        "parameters: {rows: 10, day: {type: string}}\n"
+        f"steps: {{train: {{script: train.py, tier: {lab.tier}}}}}\n"
+    )
+    place = ("--project", project)
+    source = ("--pipeline", str(tmp_path / "digits.yaml"), "--code", str(tmp_path))
+    create = ("schedule", "create", "daily", "--cron", "0 4 * * *", *source, *place)
+    without_day = alice(*create, "--json")
+    assert (without_day.code, without_day.problem["field"]) == (ExitCode.INVALID, "parameters.day")
+    made = alice(*create, "--param", "day=${schedule.time}", "--param", "rows=20")
+    assert made.code == 0, made.err
+    assert "pipeline digits" in made.out
+    with client_of(portal, "alice") as client:
+        schedule = client.schedules.get("daily", project=project)
+        assert schedule.parameters == {"day": "${schedule.time}", "rows": 20}
+        edit = ("schedule", "edit", "daily", "--param", "day=1", "--param", "rows=30", *place)
+        assert alice(*edit).code == 0
+        schedule = client.schedules.get("daily", project=project)
+        assert schedule.parameters == {"day": "1", "rows": 30}
+        by_webhook = alice("schedule", "edit", "daily", "--on", "webhook", *place)
+        assert "webhook" in by_webhook.out, by_webhook.err
+        url = alice("schedule", "hook", "daily", *place).out.strip()
+        assert "/api/v1/hooks/slh_" in url
+        called = httpx.post(url, json={"ref": "main"})
+        assert called.status_code == 202, called.text

@@ -1,23 +1,37 @@
 """Operations on schedules."""
 
+from contextlib import suppress
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest
 from ninja import Router, Status
+from pydantic import TypeAdapter, ValidationError
 
 from portal.accounts.gates import ProjectRole, gated_project
 from portal.accounts.principal import require_principal
+from portal.api.bodies import parse_json
+from portal.api.idempotency import key_of
 from portal.api.routing import gate
+from portal.api.throttle import hook_throttle
 from portal.api.v1.serializers import PageParameters, SearchParameters, page_of
 from portal.core import clock
+from portal.core.errors import InvalidInput, TooLarge
 from portal.core.pagination import Page, paginate, paginate_sorted
+from portal.core.policy import Public
 from portal.pipelines.cron import next_times
-from portal.pipelines.gates import ScheduleRole, gated_schedule
+from portal.pipelines.gates import ScheduleRole, gated_schedule, require_scopes_of_schedule
 from portal.pipelines.models import ProjectSchedule, ScheduledRun
 from portal.pipelines.services import schedules as services
+from portal.pipelines.services.triggers import create_hook, receive_call, schedule_of_hook
 from portal.pipelines.summaries import last_runs
 from slipway.schemas.accounts import Role, Scope
-from slipway.schemas.base import PageOf
+from slipway.schemas.base import JsonObject, PageOf
 from slipway.schemas.schedules import (
     DEFAULT_PREVIEWED,
+    HookAnswer,
+    HookOut,
     PreviewIn,
     ScheduledRunOut,
     ScheduleEdit,
@@ -26,6 +40,7 @@ from slipway.schemas.schedules import (
     SchedulePreview,
     ScheduleState,
 )
+from slipway.schemas.triggers import MAX_BODY_BYTES, TriggerOut
 
 router = Router(tags=["Schedules"])
 _RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
@@ -40,7 +55,7 @@ def _out(
     schedule: ProjectSchedule, last: ScheduledRun | None, *, details: bool = False
 ) -> ScheduleOut:
     times = []
-    if details and schedule.status == ScheduleState.ACTIVE:
+    if details and schedule.cron and schedule.status == ScheduleState.ACTIVE:
         times = next_times(schedule.cron, schedule.zone, after=clock.now(), count=DEFAULT_PREVIEWED)
     return ScheduleOut(
         id=schedule.pk,
@@ -50,9 +65,14 @@ def _out(
         explanation=schedule.explanation,
         next_step=schedule.next_step or None,
         cron=schedule.cron,
+        trigger=TriggerOut.model_validate(schedule.trigger) if schedule.trigger else None,
+        hook_created_at=schedule.hook_created_at,
         zone=schedule.zone,
         job=schedule.job_id,
         sweep=schedule.sweep_id,
+        pipeline=schedule.pipeline or None,
+        pipeline_run=schedule.pipeline_run_id,
+        parameters=schedule.parameters,
         script=schedule.script,
         tier=schedule.tier,
         missed=schedule.missed,
@@ -73,8 +93,10 @@ def _run_out(run: ScheduledRun) -> ScheduledRunOut:
         reason=run.reason,
         job=run.job_id,
         sweep=run.sweep_id,
+        pipeline_run=run.pipeline_run_id,
         outcome=run.outcome,
         requested_by=run.requested_by.email if run.requested_by else None,
+        event=None if run.event is None else {"id": run.event.pk, **run.event.details},
         created_at=run.created_at,
     )
 
@@ -100,7 +122,8 @@ def list_schedules(
 
 @router.post(_SCHEDULES, auth=gate(_RUN), response={201: ScheduleOut})
 def create_schedule(request: HttpRequest, project: str, payload: ScheduleIn) -> Status[ScheduleOut]:
-    """Create a schedule that repeats a job or a sweep. The caller pays for what it starts."""
+    """Create a schedule of a job, a sweep or a pipeline. The caller pays for what it starts."""
+    require_scopes_of_schedule(request, requested=payload)
     by = require_principal(request).user
     schedule = services.create_schedule(project=gated_project(request), by=by, requested=payload)
     return Status(201, _shown(schedule))
@@ -123,8 +146,9 @@ def update_schedule(
     request: HttpRequest, project: str, schedule: str, payload: ScheduleEdit
 ) -> ScheduleOut:
     """Change a schedule. The caller pays for what it starts from then on."""
-    by = require_principal(request).user
-    return _shown(services.change_schedule(schedule=gated_schedule(request), by=by, edit=payload))
+    row, by = gated_schedule(request), require_principal(request).user
+    require_scopes_of_schedule(request, schedule=row, requested=payload)
+    return _shown(services.change_schedule(schedule=row, by=by, edit=payload))
 
 
 @router.delete(_SCHEDULE, auth=gate(_CHANGE), response={204: None})
@@ -144,15 +168,17 @@ def pause_schedule(request: HttpRequest, project: str, schedule: str) -> Schedul
 @router.post(f"{_SCHEDULE}/resume", auth=gate(_CHANGE), response=ScheduleOut)
 def resume_schedule(request: HttpRequest, project: str, schedule: str) -> ScheduleOut:
     """Go on with a paused schedule. The caller pays for what it starts from then on."""
-    by = require_principal(request).user
-    return _shown(services.resume_schedule(schedule=gated_schedule(request), by=by))
+    row, by = gated_schedule(request), require_principal(request).user
+    require_scopes_of_schedule(request, schedule=row)
+    return _shown(services.resume_schedule(schedule=row, by=by))
 
 
 @router.post(f"{_SCHEDULE}/run", auth=gate(_CHANGE), response={201: ScheduledRunOut})
 def run_schedule(request: HttpRequest, project: str, schedule: str) -> Status[ScheduledRunOut]:
     """Run a schedule once at once, beside its times. The caller pays for it."""
-    by = require_principal(request).user
-    run = services.run_schedule(schedule=gated_schedule(request), by=by)
+    row, by = gated_schedule(request), require_principal(request).user
+    require_scopes_of_schedule(request, schedule=row)
+    run = services.run_schedule(schedule=row, by=by)
     return Status(201, _run_out(run))
 
 
@@ -164,3 +190,52 @@ def list_scheduled_runs(
     runs = ScheduledRun.objects.with_outcomes().filter(schedule=gated_schedule(request))
     page = paginate_sorted(runs, order="-due_at", cursor=query.cursor, limit=query.limit)
     return page_of(page, _run_out)
+
+
+@router.post(f"{_SCHEDULE}/hook", auth=gate(_CHANGE), response={201: HookOut})
+def create_schedule_hook(request: HttpRequest, project: str, schedule: str) -> Status[HookOut]:
+    """Create the secret URL of the webhook that starts a schedule. An older one ends.
+
+    The URL is shown only here. Whoever has it can start the schedule.
+    """
+    row = gated_schedule(request)
+    require_scopes_of_schedule(request, schedule=row)
+    secret = create_hook(schedule=row)
+    return Status(201, HookOut(url=f"{settings.SLIPWAY_URL}/api/v1/hooks/{secret}"))
+
+
+@router.post(
+    "/hooks/{hook}",
+    auth=gate(Public("the secret in the address is the proof")),
+    response={202: HookAnswer},
+)
+def call_hook(request: HttpRequest, hook: str) -> Status[HookAnswer]:
+    """Start the schedule of a webhook. The body is a JSON object of at most 32 KiB, or empty.
+
+    With an Idempotency-Key, a call that is repeated starts nothing more.
+    """
+    schedule = schedule_of_hook(hook)
+    hook_throttle.hit(schedule.pk)
+    event = receive_call(schedule=schedule, body=_hook_body(request), key=key_of(request) or "")
+    return Status(202, HookAnswer(event=event.pk))
+
+
+def _hook_body(request: HttpRequest) -> dict[str, Any]:
+    try:
+        body = request.body
+    except RequestDataTooBig:
+        body = b" " * (MAX_BODY_BYTES + 1)
+    if len(body) > MAX_BODY_BYTES:
+        raise TooLarge(
+            f"The body is larger than {MAX_BODY_BYTES // 1024} KiB.",
+            next_step="Send less, such as an id by which the job can read the rest.",
+        )
+    content = parse_json(body) if body.strip() else {}
+    if rb"\u0000" not in body:  # which PostgreSQL cannot store
+        with suppress(ValidationError):
+            return TypeAdapter(JsonObject).validate_python(content)
+    raise InvalidInput(
+        "The body is not a JSON object that can be stored.",
+        code="invalid_json",
+        next_step='Send an object without NUL and half characters, such as {"ref": "main"}.',
+    )

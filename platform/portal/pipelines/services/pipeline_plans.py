@@ -4,7 +4,7 @@ from typing import Any
 
 from portal.accounts.models import Project, User
 from portal.pipelines.models import PipelineRun, StepRun
-from portal.pipelines.services.pipeline_runs import SettledRun, settled_run
+from portal.pipelines.services.pipeline_starts import SettledRun, settled_run
 from portal.pipelines.services.step_outputs import reusable
 from portal.pipelines.step_requests import NoValue, digest_of, lookup_in, resolved_job
 from portal.spend.presenters import with_cost

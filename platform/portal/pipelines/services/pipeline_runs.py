@@ -3,80 +3,40 @@
 Steps are started by `portal.pipelines.services.pipeline_progress`, in the control worker.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
 from django.db.models import Q
 
-from portal.accounts import audit
 from portal.accounts.models import Project, User
 from portal.accounts.models.tenancy import role_in
 from portal.core.enqueue import enqueue_on_commit
-from portal.core.errors import Conflict, Forbidden, InvalidInput, NotFound
+from portal.core.errors import Conflict, Forbidden, NotFound
 from portal.pipelines.models import PipelineRun, StepRun
 from portal.pipelines.pipeline_transitions import (
-    end_run,
     hold_run,
     move_step,
     reset_steps,
     restart_run,
 )
-from portal.pipelines.step_requests import job_of_step
+from portal.pipelines.services.pipeline_starts import (
+    create_run,
+    record_change,
+    run_request,
+    stop_run,
+)
 from portal.pipelines.tasks import advance_run
 from portal.registry.services.actors import Actor
-from portal.training.models import Snapshot
-from portal.training.services.jobs import settled_job
-from portal.training.services.snapshots import snapshot_of
 from slipway.schemas.accounts import Role
-from slipway.schemas.pipeline_checks import check_pipeline, resolved_parameters
-from slipway.schemas.pipeline_references import PipelineError
 from slipway.schemas.pipelines import (
     PipelineRunIn,
     PipelineRunState,
     StepDecision,
-    StepIn,
     StepState,
 )
-from slipway.schemas.training import GitFacts, JobIn
 
 _OPEN_STEPS = [StepState.WAITING, StepState.RUNNING, StepState.APPROVAL]
 _ENDED_BADLY = [StepState.FAILED, StepState.CANCELLED, StepState.SKIPPED]
-
-
-@dataclass(frozen=True)
-class SettledRun:
-    """A run that can start: values of its parameters, its code, and the jobs of its steps."""
-
-    parameters: dict[str, Any]
-    snapshot: Snapshot | None
-    jobs: Mapping[str, JobIn]
-
-
-def settled_run(*, project: Project, by: User, requested: PipelineRunIn) -> SettledRun:
-    """Return what a run would start. Raises InvalidInput for what can never run."""
-    try:
-        check_pipeline(requested.pipeline)
-        parameters = resolved_parameters(requested.pipeline, requested.parameters)
-    except PipelineError as error:
-        raise InvalidInput(
-            error.message, code="bad_pipeline", field=error.field, next_step=error.next_step
-        ) from error
-    snapshot = None if requested.snapshot is None else snapshot_of(project, requested.snapshot)
-    if requested.snapshot is not None and snapshot is None:
-        raise InvalidInput(
-            "There is no such snapshot in this project.",
-            code="no_such_snapshot",
-            field="snapshot",
-            next_step="Upload the code first (`slipway pipeline run` does this).",
-        )
-    jobs = {
-        step.name: _settled_step(project, by, requested, step)
-        for step in requested.pipeline.steps
-        if step.is_job
-    }
-    return SettledRun(parameters, snapshot, jobs)
 
 
 def start_run(*, project: Project, by: User, requested: PipelineRunIn) -> PipelineRun:
@@ -85,23 +45,9 @@ def start_run(*, project: Project, by: User, requested: PipelineRunIn) -> Pipeli
     Whatever is wrong with the pipeline, its parameters or its jobs is refused here. Raises
     InvalidInput, naming the field.
     """
-    settled = settled_run(project=project, by=by, requested=requested)
     with transaction.atomic():
-        run = PipelineRun.objects.create(
-            project=project,
-            owner=by,
-            name=requested.pipeline.name,
-            spec=requested.pipeline.model_dump(mode="json", exclude_unset=True),
-            parameters=settled.parameters,
-            snapshot=settled.snapshot,
-            git=requested.git.model_dump() if requested.git else None,
-            force=requested.force,
-        )
-        StepRun.objects.bulk_create(
-            StepRun(run=run, step=step.name, kind=step.kind, request=_dumped(settled, step))
-            for step in requested.pipeline.steps
-        )
-        _record("pipeline.start", run, after={"steps": len(requested.pipeline.steps)})
+        run = create_run(project=project, by=by, requested=requested)
+        enqueue_on_commit(advance_run, run.pk)
     return run
 
 
@@ -111,22 +57,15 @@ def repeat_run(*, run: PipelineRun, by: User, force: bool) -> PipelineRun:
     With `force` no output of an earlier run is reused. Raises InvalidInput as `start_run` does,
     such as for a hardware tier that no longer exists.
     """
-    requested = PipelineRunIn(
-        pipeline=run.pipeline,
-        parameters=run.parameters,
-        snapshot=run.snapshot.digest if run.snapshot is not None else None,
-        git=None if run.git is None else GitFacts.model_validate(run.git),
-        force=force,
-    )
+    requested = run_request(run).model_copy(update={"force": force})
     return start_run(project=run.project, by=by, requested=requested)
 
 
 def cancel_run(*, run: PipelineRun, by: User) -> PipelineRun:
     """End a run and its jobs. Idempotent: one that has ended stays as it is."""
     with transaction.atomic():
-        text = f"Cancelled by {by.display_name}."
-        if end_run(run, PipelineRunState.CANCELLED, explanation=text):
-            _record("pipeline.cancel", run)
+        if stop_run(run=run, message=f"Cancelled by {by.display_name}."):
+            enqueue_on_commit(advance_run, run.pk)
     run.refresh_from_db()
     return run
 
@@ -197,24 +136,6 @@ def decide_step(*, run: PipelineRun, step: str, by: Actor, decision: StepDecisio
     return run
 
 
-def _settled_step(project: Project, by: User, requested: PipelineRunIn, step: StepIn) -> JobIn:
-    job = job_of_step(requested.pipeline, step, snapshot=requested.snapshot, git=requested.git)
-    try:
-        return settled_job(project=project, by=by, requested=job)
-    except InvalidInput as error:
-        raise InvalidInput(
-            f"Step {step.name}: {error.message}",
-            code=error.code,
-            field=f"steps.{step.name}.{error.field}" if error.field else f"steps.{step.name}",
-            next_step=error.next_step,
-        ) from error
-
-
-def _dumped(settled: SettledRun, step: StepIn) -> dict[str, Any] | None:
-    job = settled.jobs.get(step.name)
-    return None if job is None else job.model_dump(mode="json")
-
-
 def _require_approver(run: PipelineRun, row: StepRun, by: Actor) -> None:
     needed = Role(run.pipeline.step(row.step).approvers)
     role = role_in(by.user, run.project)
@@ -227,7 +148,5 @@ def _require_approver(run: PipelineRun, row: StepRun, by: Actor) -> None:
 
 
 def _record(verb: str, run: PipelineRun, *, after: dict[str, Any] | None = None) -> None:
-    audit.record(
-        verb, kind="pipeline_run", target=run, label=run.name, project=run.project, after=after
-    )
+    record_change(verb, run, after=after)
     enqueue_on_commit(advance_run, run.pk)

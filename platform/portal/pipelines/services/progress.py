@@ -1,11 +1,11 @@
-"""Starting what schedules have due: times become runs, and runs become jobs or sweeps.
+"""Starting what schedules have due: times and events become runs, and runs become work.
 
 Everything follows from rows, so it may run at any time, twice, or be killed between two steps. A
 time of a schedule becomes its runs in the transaction that moves the schedule on to the next time.
-A run starts in the transaction that submits its job. No two runs of a schedule go on at once.
+A run starts in the transaction that submits its work. No two runs of a schedule go on at once.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import structlog
 from django.db import transaction
@@ -17,12 +17,19 @@ from portal.core import clock
 from portal.core.errors import SlipwayError
 from portal.pipelines.cron import next_time, times_between
 from portal.pipelines.dues import MOST_WAITING, Dues, dues_of
-from portal.pipelines.models import ProjectSchedule, ScheduledRun
+from portal.pipelines.events import find_events
+from portal.pipelines.models import PipelineRun, ProjectSchedule, ScheduledRun, TriggerEvent
+from portal.pipelines.schedule_inputs import start_of, variables_of
+from portal.pipelines.services.pipeline_progress import advance_run
+from portal.pipelines.services.pipeline_starts import create_run, stop_run
 from portal.pipelines.transitions import (
     claim_due,
+    claim_event,
     claim_start,
     count_refusal,
+    forget_events,
     forget_refusals,
+    hold,
     move_run,
     pause,
     skip_waiting,
@@ -35,6 +42,7 @@ from portal.workloads.services.cancellation import stop_workload
 from slipway.schemas.schedules import ScheduledRunState
 from slipway.schemas.sweeps import SweepIn, SweepState
 from slipway.schemas.training import JobIn
+from slipway.schemas.triggers import MOST_EVENTS_AN_HOUR
 
 log = structlog.get_logger(__name__)
 # A schedule of which everything is refused needs a person.
@@ -51,9 +59,16 @@ def advance_schedule(schedule_id: str) -> None:
         return
     with origin_context(Origin(label=f"Schedule {schedule.name}")):
         _take_due(schedule)
-        run = ScheduledRun.objects.waiting(schedule).select_related("requested_by").first()
-        if run is not None and active_run(schedule) is None:
-            _start(schedule, run)
+        find_events(schedule)
+        _take_events(schedule)
+        waiting = ScheduledRun.objects.waiting(schedule)
+        run = waiting.select_related("requested_by", "event").first()
+        if run is None or active_run(schedule) is not None:
+            return
+        _start(schedule, run)
+    run.refresh_from_db(fields=["pipeline_run"])
+    if run.pipeline_run_id is not None:
+        advance_run(run.pipeline_run_id)
 
 
 def advance_all() -> int:
@@ -69,15 +84,19 @@ def advance_all() -> int:
 
 
 def active_run(schedule: ProjectSchedule) -> ScheduledRun | None:
-    """Return the run whose job or sweep has not ended, or None."""
+    """Return the run whose work has not ended, or None."""
     newest = ScheduledRun.objects.filter(schedule=schedule, state=ScheduledRunState.STARTED)
     keys = list(newest.order_by("-due_at").values_list("pk", flat=True)[:_NEWEST])
     open_sweeps = [SweepState.RUNNING, SweepState.PAUSED]
-    goes_on = Q(sweep__state__in=open_sweeps) | (
-        Q(job__isnull=False) & ~Q(job__workload__state__in=[state.value for state in ENDS])
+    goes_on = (
+        Q(sweep__state__in=open_sweeps)
+        # A cancelled run goes on until its jobs have stopped.
+        | Q(pipeline_run__in=PipelineRun.objects.unsettled().values("pk"))
+        | (Q(job__isnull=False) & ~Q(job__workload__state__in=[state.value for state in ENDS]))
     )
     rows = ScheduledRun.objects.filter(goes_on, pk__in=keys)
-    return rows.select_related("job__workload__project", "sweep__project").first()
+    rows = rows.select_related("job__workload__project", "sweep__project", "pipeline_run__project")
+    return rows.defer("pipeline_run__spec").first()
 
 
 def make_way(schedule: ProjectSchedule) -> None:
@@ -89,6 +108,8 @@ def make_way(schedule: ProjectSchedule) -> None:
         stop_workload(workload=run.job.workload, message=message)
     elif run is not None and run.sweep is not None:
         stop_sweep(sweep=run.sweep, message=message)
+    elif run is not None and run.pipeline_run is not None:
+        stop_run(run=run.pipeline_run, message=message)
 
 
 def pause_by_itself(schedule: ProjectSchedule, explanation: str, next_step: str) -> None:
@@ -97,6 +118,7 @@ def pause_by_itself(schedule: ProjectSchedule, explanation: str, next_step: str)
         if not pause(schedule, explanation=explanation, next_step=next_step):
             return
         skip_waiting(schedule, reason="The schedule was paused.")
+        forget_events(schedule)
         audit.record(
             "schedule.pause",
             kind="schedule",
@@ -134,6 +156,31 @@ def _take_due(schedule: ProjectSchedule) -> None:
         _add_runs(schedule, dues)
 
 
+def _take_events(schedule: ProjectSchedule) -> None:
+    """Turn the events that have occurred into runs."""
+    events = TriggerEvent.objects.filter(schedule=schedule, taken_at__isnull=True)
+    for event in events.order_by("occurred_at", "pk")[:MOST_WAITING]:
+        with transaction.atomic():
+            if not hold(schedule) or not claim_event(event):
+                continue
+            reason = _reason_to_leave_out(schedule, event)
+            if reason:
+                _add(schedule, event.occurred_at, skipped=reason, event=event)
+            else:
+                _add_by_rule(schedule, event.occurred_at, event)
+
+
+def _reason_to_leave_out(schedule: ProjectSchedule, event: TriggerEvent) -> str:
+    """Return why an event starts nothing, whatever the rule for overlaps, or ""."""
+    if schedule.pk in event.chain:
+        return "A run of this schedule has caused the event, and would start itself again."
+    runs = ScheduledRun.objects.filter(schedule=schedule, event__isnull=False)
+    recent = runs.filter(created_at__gt=clock.now() - timedelta(hours=1))
+    if recent.exclude(state=ScheduledRunState.SKIPPED).count() >= MOST_EVENTS_AN_HOUR:
+        return f"{MOST_EVENTS_AN_HOUR} events have started runs within an hour, which is the most."
+    return ""
+
+
 def _add_runs(schedule: ProjectSchedule, dues: Dues) -> None:
     if dues.skipped is not None:
         _add(schedule, dues.skipped.at, skipped=dues.skipped.reason)
@@ -144,27 +191,36 @@ def _add_runs(schedule: ProjectSchedule, dues: Dues) -> None:
     if dues.made_up:  # It comes after those, whatever the rule for overlaps.
         _add(schedule, dues.current)
         return
+    _add_by_rule(schedule, dues.current)
+
+
+def _add_by_rule(
+    schedule: ProjectSchedule, at: datetime, event: TriggerEvent | None = None
+) -> None:
+    """Add a run as the rule for overlaps has it."""
     waiting = ScheduledRun.objects.waiting(schedule).count()
     goes_on = active_run(schedule) is not None
     if schedule.overlap == "skip" and (goes_on or waiting):
-        _add(schedule, dues.current, skipped="The run before it had not ended.")
+        _add(schedule, at, skipped="The run before it had not ended.", event=event)
     elif waiting >= MOST_WAITING and schedule.overlap == "queue":
-        _add(schedule, dues.current, skipped=f"{waiting} runs were waiting already.")
+        _add(schedule, at, skipped=f"{waiting} runs were waiting already.", event=event)
     else:
         if schedule.overlap == "cancel":
             make_way(schedule)
-        _add(schedule, dues.current)
+        _add(schedule, at, event=event)
 
 
-def _add(schedule: ProjectSchedule, at: datetime, skipped: str = "") -> None:
-    """Add the run of a time, unless that has one."""
+def _add(
+    schedule: ProjectSchedule, at: datetime, skipped: str = "", event: TriggerEvent | None = None
+) -> None:
+    """Add the run of a time or an event, unless that has one."""
     state = ScheduledRunState.SKIPPED if skipped else ScheduledRunState.WAITING
-    run = ScheduledRun(schedule=schedule, due_at=at, state=state, reason=skipped)
+    run = ScheduledRun(schedule=schedule, due_at=at, state=state, reason=skipped, event=event)
     ScheduledRun.objects.bulk_create([run], ignore_conflicts=True)
 
 
 def _start(schedule: ProjectSchedule, run: ScheduledRun) -> None:
-    """Submit the job or sweep of a run, in the name of the person who pays."""
+    """Start the work of a run, in the name of the person who pays."""
     payer = run.requested_by or schedule.owner
     reason = reason_not_to_submit(project=schedule.project, user=payer)
     if reason:
@@ -190,14 +246,25 @@ def _submit(schedule: ProjectSchedule, run: ScheduledRun) -> bool:
     if not claim_start(schedule) or active_run(schedule) is not None:
         return False
     payer, project = run.requested_by or schedule.owner, schedule.project
+    variables = variables_of(run)
     if schedule.job is not None:
-        requested = JobIn.model_validate(schedule.request)
-        job = submit_job(project=project, by=payer, requested=requested, cloned_from=schedule.job)
+        job = submit_job(
+            project=project,
+            by=payer,
+            requested=JobIn.model_validate(schedule.request),
+            cloned_from=schedule.job,
+            variables=variables,
+        )
         moved = move_run(run, ScheduledRunState.STARTED, job=job)
-    else:
+    elif schedule.sweep is not None:
         search = SweepIn.model_validate(schedule.request)
-        sweep = start_sweep(project=project, by=payer, requested=search)
+        sweep = start_sweep(project=project, by=payer, requested=search, variables=variables)
         moved = move_run(run, ScheduledRunState.STARTED, sweep=sweep)
+    else:
+        pipeline_run = create_run(
+            project=project, by=payer, requested=start_of(schedule, run), variables=variables
+        )
+        moved = move_run(run, ScheduledRunState.STARTED, pipeline_run=pipeline_run)
     if moved and run.requested_by is None:
         forget_refusals(schedule)
     return moved

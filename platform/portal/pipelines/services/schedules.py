@@ -1,9 +1,8 @@
 """Creating, changing, pausing, resuming and deleting schedules, and running them at once.
 
-Jobs and sweeps are started by `portal.pipelines.services.progress`, in the control worker.
+Work is started by `portal.pipelines.services.progress`, in the control worker.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -17,10 +16,13 @@ from portal.pipelines.cron import check_cron, next_times
 from portal.pipelines.dues import MOST_WAITING
 from portal.pipelines.models import ProjectSchedule, ScheduledRun
 from portal.pipelines.services.progress import active_run, make_way
+from portal.pipelines.services.schedule_templates import template_of, with_parameters
+from portal.pipelines.services.triggers import check_trigger
 from portal.pipelines.tasks import advance
 from portal.pipelines.transitions import (
     change,
     delete,
+    forget_events,
     forget_refusals,
     hold,
     pause,
@@ -28,10 +30,6 @@ from portal.pipelines.transitions import (
     skip_all_waiting,
     skip_waiting,
 )
-from portal.sweeps.models import Sweep
-from portal.sweeps.services.sweeps import settled_sweep, sweep_request
-from portal.training.models import Job
-from portal.training.services.jobs import job_request, settled_job
 from slipway.schemas.schedules import (
     MOST_SCHEDULES,
     MissedRule,
@@ -42,25 +40,18 @@ from slipway.schemas.schedules import (
     SchedulePreview,
     ScheduleState,
 )
+from slipway.schemas.triggers import TriggerIn
 
 # Addresses beside those of schedules.
 _RESERVED = ("new", "preview")
-_RECORDED = ("cron", "zone", "job_id", "sweep_id", "missed", "overlap", "owner_id")
-
-
-@dataclass(frozen=True)
-class _Template:
-    """A job or a sweep, and the submission that repeats it."""
-
-    request: dict[str, Any]
-    job: Job | None = None
-    sweep: Sweep | None = None
+_RECORDED = ("cron", "zone", "trigger", "missed", "overlap", "owner_id")
+_RECORDED_WORK = ("job_id", "sweep_id", "pipeline_run_id", "pipeline", "parameters")
 
 
 def create_schedule(*, project: Project, by: User, requested: ScheduleIn) -> ProjectSchedule:
-    """Create a schedule that repeats a job or a sweep, in the name of `by`.
+    """Create a schedule of a job, a sweep or a pipeline, in the name of `by`.
 
-    Whatever is wrong with it, or with the job, is refused here. Raises InvalidInput, naming the
+    Whatever is wrong with it, or with that, is refused here. Raises InvalidInput, naming the
     field, and Conflict for a name that is taken or too many schedules.
     """
     if requested.name in _RESERVED:
@@ -69,9 +60,14 @@ def create_schedule(*, project: Project, by: User, requested: ScheduleIn) -> Pro
             field="name",
             next_step="Choose another name, such as nightly.",
         )
-    next_at = check_cron(requested.cron, requested.zone, now=clock.now())
+    now, trigger = clock.now(), requested.trigger
+    next_at = (
+        None if requested.cron is None else check_cron(requested.cron, requested.zone, now=now)
+    )
     _check_rules(requested.missed, requested.overlap)
-    template = _template(project, by, requested.job, requested.sweep)
+    template = template_of(project, by, requested, trigger.event if trigger else "")
+    if trigger is not None:
+        check_trigger(project, trigger, template.pipeline_request)
     with transaction.atomic():
         _require_room(project)
         try:
@@ -80,11 +76,11 @@ def create_schedule(*, project: Project, by: User, requested: ScheduleIn) -> Pro
                     project=project,
                     owner=by,
                     name=requested.name,
-                    cron=_spaced(requested.cron),
+                    cron=_spaced(requested.cron or ""),
+                    trigger=None if trigger is None else _dumped(trigger),
+                    events_from=None if trigger is None else now,
                     zone=requested.zone,
-                    job=template.job,
-                    sweep=template.sweep,
-                    request=template.request,
+                    **template.columns,
                     missed=requested.missed,
                     overlap=requested.overlap,
                     next_at=next_at,
@@ -103,33 +99,43 @@ def create_schedule(*, project: Project, by: User, requested: ScheduleIn) -> Pro
 def change_schedule(*, schedule: ProjectSchedule, by: User, edit: ScheduleEdit) -> ProjectSchedule:
     """Change a schedule. The person who changes it pays from then on. Idempotent.
 
-    What it starts stays exactly as it was, unless the edit names a job or a sweep. Raises
-    InvalidInput, naming the field, and Conflict if somebody else changes it at that moment.
+    What it starts stays exactly as it was, unless the edit names something else or its parameters.
+    Raises InvalidInput, naming the field, and Conflict if somebody else changes it at that moment.
     """
-    cron = _spaced(edit.cron) if edit.cron is not None else schedule.cron
+    now = clock.now()
     changes: dict[str, Any] = {
-        "cron": cron,
         "zone": edit.zone or schedule.zone,
         "missed": edit.missed or schedule.missed,
         "overlap": edit.overlap or schedule.overlap,
+        **_start_of(schedule, edit),
     }
-    next_at = check_cron(cron, changes["zone"], now=clock.now())
+    cron, trigger = changes["cron"], changes["trigger"]
+    next_at = check_cron(cron, changes["zone"], now=now) if cron else None
     _check_rules(changes["missed"], changes["overlap"])
-    if edit.job is not None or edit.sweep is not None:
-        template = _template(schedule.project, by, edit.job, edit.sweep)
-        job_id = template.job and template.job.pk
-        sweep_id = template.sweep and template.sweep.pk
-        changes |= {"request": template.request, "job_id": job_id, "sweep_id": sweep_id}
+    event = trigger["event"] if trigger else ""
+    if edit.names_template:
+        changes |= template_of(schedule.project, by, edit, event).columns
+    elif edit.parameters or event != schedule.event:
+        changes["request"] = with_parameters(schedule, by, edit.parameters or {}, event)
+    if trigger is not None:
+        is_pipeline = edit.names_pipeline if edit.names_template else schedule.starts_pipelines
+        request = changes.get("request", schedule.request) if is_pipeline else None
+        check_trigger(schedule.project, TriggerIn.model_validate(trigger), request)
     changes = {key: value for key, value in changes.items() if getattr(schedule, key) != value}
     if not changes:
         return schedule
     before = _recorded(schedule)
     if schedule.status == ScheduleState.ACTIVE and not {"cron", "zone"}.isdisjoint(changes):
         changes["next_at"] = next_at
+    if "trigger" in changes:
+        changes |= {"events_from": None if trigger is None else now, "hook_digest": ""}
+        changes["hook_created_at"] = None
     with transaction.atomic():
         if not change(schedule, owner=by, **changes):
             raise _changed(schedule)
         forget_refusals(schedule)
+        if "trigger" in changes:
+            forget_events(schedule)
         schedule = ProjectSchedule.objects.of_project(schedule.project).get(pk=schedule.pk)
         old, new = audit.difference(before, _recorded(schedule))
         _record("schedule.change", schedule, before=old, after=new)
@@ -141,6 +147,7 @@ def pause_schedule(*, schedule: ProjectSchedule, by: User) -> ProjectSchedule:
     with transaction.atomic():
         if pause(schedule, explanation=f"Paused by {by.display_name}.", by=by):
             skip_waiting(schedule, reason=f"The schedule was paused by {by.display_name}.")
+            forget_events(schedule)
             _record("schedule.pause", schedule)
     return schedule
 
@@ -151,7 +158,9 @@ def resume_schedule(*, schedule: ProjectSchedule, by: User) -> ProjectSchedule:
     The person who resumes it pays from then on. Raises InvalidInput if its expression matches no
     further date.
     """
-    next_at = check_cron(schedule.cron, schedule.zone, now=clock.now())
+    next_at = None
+    if schedule.cron:
+        next_at = check_cron(schedule.cron, schedule.zone, now=clock.now())
     with transaction.atomic():
         if resume(schedule, next_at=next_at, owner=by):
             _record("schedule.resume", schedule)
@@ -206,28 +215,17 @@ def preview_times(requested: PreviewIn) -> SchedulePreview:
     return SchedulePreview(cron=cron, zone=requested.zone, times=times)
 
 
-def _template(project: Project, by: User, job_id: str | None, sweep_id: str | None) -> _Template:
-    """Return what to repeat, settled, so that it means the same each time."""
-    if job_id is not None:
-        job = Job.objects.of_project(project).filter(pk=job_id).first()
-        if job is None:
-            raise _no_such("job", job_id, project)
-        requested = settled_job(project=project, by=by, requested=job_request(job))
-        return _Template(requested.model_dump(mode="json"), job=job)
-    sweep = Sweep.objects.of_project(project).filter(pk=sweep_id).first()
-    if sweep is None:
-        raise _no_such("sweep", sweep_id or "", project)
-    search = settled_sweep(project=project, by=by, requested=sweep_request(sweep))
-    return _Template(search.model_dump(mode="json"), sweep=sweep)
+def _start_of(schedule: ProjectSchedule, edit: ScheduleEdit) -> dict[str, Any]:
+    """Return the times or the trigger of a schedule after a change."""
+    if edit.trigger is not None:
+        return {"cron": "", "trigger": _dumped(edit.trigger)}
+    if edit.cron is not None:
+        return {"cron": _spaced(edit.cron), "trigger": None}
+    return {"cron": schedule.cron, "trigger": schedule.trigger}
 
 
-def _no_such(kind: str, key: str, project: Project) -> InvalidInput:
-    return InvalidInput(
-        f"There is no {kind} {key} in project {project.slug}.",
-        code=f"no_such_{kind}",
-        field=kind,
-        next_step=f"Name the id of a {kind}, as `slipway {kind} list` shows it.",
-    )
+def _dumped(trigger: TriggerIn) -> dict[str, Any]:
+    return trigger.model_dump(exclude_none=True)
 
 
 def _check_rules(missed: MissedRule | str, overlap: OverlapRule | str) -> None:
@@ -268,7 +266,8 @@ def _spaced(cron: str) -> str:
 
 
 def _recorded(schedule: ProjectSchedule) -> dict[str, Any]:
-    return {name.removesuffix("_id"): getattr(schedule, name) for name in _RECORDED}
+    names = _RECORDED + _RECORDED_WORK
+    return {name.removesuffix("_id"): getattr(schedule, name) for name in names}
 
 
 def _record(verb: str, schedule: ProjectSchedule, **changes: Any) -> None:

@@ -26,7 +26,7 @@ from slipway.schemas.training import JobIn
 
 _SERVER_FAULTS = 500
 # Tag of a model version: the step that has registered it.
-_STEP_TAG = "slipway.step"
+STEP_TAG = "slipway.step"
 _NO_ACCESS = "Somebody else may resume the run, and pays for it from then on."
 
 
@@ -129,7 +129,9 @@ def _submitted(
         )
         if not claimed:
             return _undo()  # Another worker has started it, or the run was cancelled.
-        job = submit_job(project=run.project, by=run.owner, requested=requested)
+        job = submit_job(
+            project=run.project, by=run.owner, requested=requested, variables=run.variables
+        )
         StepRun.objects.filter(pk=row.pk).update(job=job)
         StepJob.objects.create(step_run=row, attempt=attempt, job=job)
     return True
@@ -160,7 +162,7 @@ def _register(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> b
         mark = f"{row.pk}-{run.attempt}"
         number = _registered(run.project_id, model, mark)
         if number is None:
-            requested = VersionIn(source=source, tags={_STEP_TAG: mark})
+            requested = VersionIn(source=source, tags={STEP_TAG: mark})
             version = register_version(
                 project=run.project, model=model, spec=requested, by=Actor(run.owner)
             )
@@ -180,7 +182,7 @@ def _register(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> b
 def _registered(project_id: str, model: str, mark: str) -> int | None:
     """Return the version that this step has registered before it was interrupted, or None."""
     page = list_versions(project_id, model, limit=20)
-    numbers = [it.number for it in page.items if it.tags.get(_STEP_TAG) == mark]
+    numbers = [it.number for it in page.items if it.tags.get(STEP_TAG) == mark]
     return numbers[0] if numbers else None
 
 
@@ -195,12 +197,13 @@ def _promote(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> bo
         )
     kind = TargetKind.STAGE if step.stage is not None else TargetKind.ALIAS
     target = Target(kind, step.stage or step.alias or "")
+    moved = None
     with transaction.atomic():
         if not hold_run(run):
             return _undo()
         try:
             with transaction.atomic():
-                promote(
+                moved = promote(
                     project=run.project,
                     model=model,
                     number=version,
@@ -210,7 +213,9 @@ def _promote(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> bo
         except Conflict as error:
             if error.code != "already_there":
                 raise
-        return move_step(row, StepState.SUCCEEDED, started_at=clock.now()) or _undo()
+        # A schedule that this promotion starts knows the run that it comes from.
+        value = None if moved is None else moved.pk
+        return move_step(row, StepState.SUCCEEDED, value=value, started_at=clock.now()) or _undo()
 
 
 def _ask(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> bool:

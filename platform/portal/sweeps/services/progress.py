@@ -265,6 +265,7 @@ def _submit(sweep: Sweep, values: ParameterValues) -> Job:
         project=sweep.project,
         by=sweep.created_by,
         requested=shared.model_copy(update={"params": params}),
+        variables=sweep.variables,
     )
 
 

@@ -3,6 +3,7 @@
 Jobs are started and stopped by `portal.sweeps.services.progress`, in the control worker.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.db import transaction
@@ -25,10 +26,17 @@ from slipway.schemas.workloads import ReasonCode, WorkloadState
 MAX_NOTE = 500
 
 
-def start_sweep(*, project: Project, by: User, requested: SweepIn) -> Sweep:
+def start_sweep(
+    *,
+    project: Project,
+    by: User,
+    requested: SweepIn,
+    variables: Mapping[str, str] | None = None,
+) -> Sweep:
     """Start a sweep. Whatever is wrong with it or with its jobs is refused here.
 
-    A grid has as many trials as combinations, at most. Raises InvalidInput, naming the field.
+    `variables` are environment variables that its schedule sets for all trials. A grid has as many
+    trials as combinations, at most. Raises InvalidInput, naming the field.
     """
     trials = trials_of(requested)
     job = requested.job.model_copy(update={"name": requested.name or requested.job.name})
@@ -55,6 +63,7 @@ def start_sweep(*, project: Project, by: User, requested: SweepIn) -> Sweep:
             scheduler=requested.scheduler,
             min_values=requested.min_values,
             eta=requested.eta,
+            variables=dict(variables) if variables else None,
         )
         for trial in warm_start.trials:
             trial.sweep = sweep

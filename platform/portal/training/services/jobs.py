@@ -52,10 +52,16 @@ MAX_ARGS_BYTES = 64 * 1024
 
 
 def submit_job(
-    *, project: Project, by: User, requested: JobIn, cloned_from: Job | None = None
+    *,
+    project: Project,
+    by: User,
+    requested: JobIn,
+    cloned_from: Job | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> Job:
     """Queue a job. Whatever is wrong is refused here, before anything is queued or charged.
 
+    `variables` are environment variables that its schedule sets, which no clone of it has.
     Raises InvalidInput, naming the field: no such snapshot, script or tier, a tier that can never
     fit, a strategy that does not, a bad requirement.
     """
@@ -111,6 +117,7 @@ def submit_job(
             python=requested.python or "",
             git=requested.git.model_dump() if requested.git else None,
             datasets=[version.reference for version in versions],
+            variables=dict(variables) if variables else None,
             cloned_from=cloned_from,
         )
 

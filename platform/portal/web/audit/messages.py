@@ -103,6 +103,7 @@ _SENTENCES = {
     "schedule.pause": "paused the schedule {label} in {group}",
     "schedule.resume": "resumed the schedule {label} in {group}",
     "schedule.run": "ran the schedule {label} in {group}",
+    "schedule.hook": "created a webhook URL of the schedule {label} in {group}",
     "schedule.delete": "deleted the schedule {label} of {group}",
     "pipeline.start": "started the pipeline {label} in {group}",
     "pipeline.cancel": "cancelled a run of the pipeline {label} in {group}",

@@ -140,6 +140,7 @@ PARENTS = {
     "project_schedule": "project_schedules",
     "project_schedule_edit": "project_schedule",
     "project_schedule_delete": "project_schedule",
+    "project_schedule_hook": "project_schedules",
     "project_workload": "project",
     "project_workload_find": "project_workload",
     "project_workload_stop": "project_workload",

@@ -43,13 +43,13 @@ class ScheduleStatus:
 
     @classmethod
     def of(cls, state: str) -> "ScheduleStatus":
-        """Return the status of a state of a schedule, of a run, or of a job or sweep."""
+        """Return the status of a state of a schedule, of a run, or of what it started."""
         return cls(str(state), _TONES.get(state, ""), state in _GOES_ON)
 
 
 @dataclass(frozen=True)
 class ScheduledRunRow:
-    """A run in the table. `url` is the page of its job or sweep, "" without one."""
+    """A run in the table. `url` is the page of what it has started, "" without it."""
 
     run: ScheduledRun
     status: ScheduleStatus
@@ -63,8 +63,11 @@ class ScheduledRunRow:
         slug, url, label = schedule.project.slug, "", ""
         if run.job_id is not None:
             url, label = reverse("project_job", args=[slug, run.job_id]), "Job"
-        elif run.sweep_id is not None:
-            url, label = reverse("project_sweep", args=[slug, run.sweep_id]), "Sweep"
+        elif run.sweep is not None:
+            url, label = reverse("project_sweep", args=[slug, run.sweep.pk]), "Sweep"
+        elif run.pipeline_run is not None:
+            url = reverse("project_pipeline_run", args=[slug, run.pipeline_run.pk])
+            label = "Pipeline"
         due = local_text(run.due_at, schedule.zone)
         return cls(run, ScheduleStatus.of(run.outcome or run.state), due, url, label)
 
@@ -93,7 +96,7 @@ def local_text(at: datetime, zone: str) -> str:
 
 def upcoming_texts(schedule: ProjectSchedule) -> list[str]:
     """Return the next times of a schedule that is active."""
-    if schedule.status != ScheduleState.ACTIVE:
+    if schedule.status != ScheduleState.ACTIVE or not schedule.cron:
         return []
     after, count = clock.now(), DEFAULT_PREVIEWED
     times = next_times(schedule.cron, schedule.zone, after=after, count=count)

@@ -22,5 +22,6 @@ urlpatterns = [
     path(f"{_SCHEDULE}/pause", changes.project_schedule_pause, name="project_schedule_pause"),
     path(f"{_SCHEDULE}/resume", changes.project_schedule_resume, name="project_schedule_resume"),
     path(f"{_SCHEDULE}/run", changes.project_schedule_run, name="project_schedule_run"),
+    path(f"{_SCHEDULE}/hook", changes.project_schedule_hook, name="project_schedule_hook"),
     path(f"{_SCHEDULE}/delete", changes.project_schedule_delete, name="project_schedule_delete"),
 ]

@@ -18,6 +18,7 @@ from portal.pipelines.comparisons import PipelineComparison, compared_with, othe
 from portal.pipelines.gates import PipelineRunRole, gated_pipeline_run
 from portal.pipelines.models import PipelineRun
 from portal.pipelines.pipeline_summaries import summaries_of
+from portal.pipelines.summaries import run_of_pipeline
 from portal.web.base.list_query import Select, listing, search_parameter
 from portal.web.jobs.presenters import job_of
 from portal.web.pipelines.forms import DecisionForm
@@ -106,6 +107,7 @@ def render_run(
         comparison = compared_with(run, [view.row for view in steps], other)
         context |= _log_of(request, run, steps)
         context |= {
+            "scheduled_run": run_of_pipeline(run.pk),
             "edges": edges_of(steps),
             "description": run.pipeline.description,
             "parameters": [(name, as_text(value)) for name, value in run.parameters.items()],

@@ -1,5 +1,6 @@
 """Changes to a schedule: pause, resume, run now, delete."""
 
+from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -16,10 +17,11 @@ from portal.pipelines.services.schedules import (
     resume_schedule,
     run_schedule,
 )
+from portal.pipelines.services.triggers import create_hook
 from portal.web.base.confirmation import Confirmation, show_confirmation
 from portal.web.base.form_submission import one_click
 from portal.web.base.urls_for import address_of
-from portal.web.schedules.views.pages import WHERE
+from portal.web.schedules.views.pages import WHERE, render_schedule
 from slipway.schemas.accounts import Role, Scope
 
 _CHANGE = ScheduleRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
@@ -56,6 +58,18 @@ def project_schedule_run(request: HttpRequest, project: str, schedule: str) -> H
 
 
 @guarded_by(_CHANGE)
+@require_POST
+def project_schedule_hook(request: HttpRequest, project: str, schedule: str) -> HttpResponse:
+    """Create the secret URL of a schedule's webhook, and show it once."""
+    row = gated_schedule(request)
+    done = one_click(request, lambda: create_hook(schedule=row))
+    if done is None:
+        return redirect(address_of(gated_project(request), "schedule", row.name))
+    url = f"{settings.SLIPWAY_URL}/api/v1/hooks/{done.result}"
+    return render_schedule(request, hook_url=url)
+
+
+@guarded_by(_CHANGE)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_schedule_delete(request: HttpRequest, project: str, schedule: str) -> HttpResponse:
     """Ask, then delete a schedule."""
@@ -70,7 +84,10 @@ def project_schedule_delete(request: HttpRequest, project: str, schedule: str) -
         effects.append(f"Runs that wait are left out: {waiting}.")
     question = Confirmation(
         title=f"Delete {row.name}?",
-        effects=(*effects, "Jobs and sweeps that it has started are retained, and go on."),
+        effects=(
+            *effects,
+            "Jobs, sweeps and pipelines that it has started are retained, and go on.",
+        ),
         button="Delete the schedule",
         back=address_of(place, "schedule", row.name),
         **WHERE,

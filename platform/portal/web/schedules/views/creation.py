@@ -16,7 +16,7 @@ from portal.core.errors import SlipwayError
 from portal.core.policy import guarded_by
 from portal.pipelines.cron import zone_names
 from portal.pipelines.gates import ScheduleRole, gated_schedule
-from portal.pipelines.models import ProjectSchedule
+from portal.pipelines.models import PipelineRun, ProjectSchedule
 from portal.pipelines.services.schedules import (
     change_schedule,
     create_schedule,
@@ -32,6 +32,7 @@ from portal.web.schedules.presenters import local_text
 from portal.web.schedules.views.pages import WHERE
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.schedules import PreviewIn
+from slipway.schemas.triggers import TriggerIn, trigger_text
 
 _RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
 _SUGGESTED = 10
@@ -40,9 +41,10 @@ _SUGGESTED = 10
 @guarded_by(_RUN)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_schedule_new(request: HttpRequest, project: str) -> HttpResponse:
-    """Show the form of a new schedule, create it. `?job=` and `?sweep=` name what it repeats."""
+    """Show the form of a new schedule, create it. `?job=` … name what it repeats."""
     project_row, by = gated_project(request), require_principal(request).user
-    template = search_parameter(request, "job") or search_parameter(request, "sweep")
+    names = ("job", "sweep", "pipeline_run")
+    template = next(filter(None, (search_parameter(request, name) for name in names)), "")
     form = NewSchedule(sent(request), initial=FRESH | {"template": template})
     done = None
     if request.POST.get("do") != "preview":
@@ -72,7 +74,8 @@ def project_schedule_edit(request: HttpRequest, project: str, schedule: str) -> 
 @require_POST
 def project_schedule_preview(request: HttpRequest, project: str) -> HttpResponse:
     """Show the next times of the expression in the form. Nothing is created."""
-    context = _preview(request.POST.get("cron", ""), request.POST.get("zone", ""))
+    form = ScheduleForm(request.POST)
+    context = _preview(form)
     return render(request, "web/schedules/preview.html", context)
 
 
@@ -89,12 +92,17 @@ def _change(schedule: ProjectSchedule, by: User, form: EditSchedule) -> ProjectS
 
 
 def _with_template(service: Callable[[], ProjectSchedule]) -> ProjectSchedule:
-    """Call a service, whose fields `job` and `sweep` are one in the form."""
+    """Call a service, whose fields about what is repeated are one in the form."""
     try:
         return service()
     except SlipwayError as error:
-        if error.field in ("job", "sweep"):
+        first = (error.field or "").partition(".")[0]
+        if first in ("job", "sweep", "pipeline_run", "pipeline", "steps", "snapshot"):
             error.field = "template"
+        elif first == "parameters":
+            error.field = first
+        elif first == "trigger":
+            error.field = "subject"
         raise
 
 
@@ -102,13 +110,12 @@ def _show_form(
     request: HttpRequest, form: ScheduleForm, schedule: ProjectSchedule | None = None
 ) -> HttpResponse:
     project = gated_project(request)
-    cron, zone = str(form["cron"].value() or ""), str(form["zone"].value() or "")
     context = {
         "form": form,
         "schedule": schedule,
         "zones": zone_names(),
         "suggestions": _suggestions(project),
-        **_preview(cron, zone),
+        **_preview(form),
     }
     is_preview = request.POST.get("do") == "preview"
     status = 200 if is_preview else status_of(form)
@@ -116,16 +123,28 @@ def _show_form(
 
 
 def _suggestions(project: Project) -> list[tuple[str, str]]:
-    """Return the ids and names of the newest jobs and sweeps."""
+    """Return the ids and names of the newest jobs, sweeps and runs of pipelines."""
     jobs = Job.objects.filter(workload__project=project).select_related("workload")
     sweeps = Sweep.objects.filter(project=project).order_by("-pk")[:_SUGGESTED]
+    runs = PipelineRun.objects.filter(project=project).order_by("-pk").only("name")[:_SUGGESTED]
     return [
+        *((run.pk, f"pipeline {run.name}") for run in runs),
         *((job.pk, f"job {job.workload.name}") for job in jobs.order_by("-pk")[:_SUGGESTED]),
         *((sweep.pk, f"sweep {sweep.name}") for sweep in sweeps),
     ]
 
 
-def _preview(cron: str, zone: str) -> dict[str, Any]:
+def _preview(form: ScheduleForm) -> dict[str, Any]:
+    """Return the next times of the form, or its trigger in words."""
+    names = ("event", "subject", "target", "cron", "zone")
+    data = {name: str(form[name].value() or "") for name in names}
+    cron, zone = data["cron"], data["zone"]
+    if data["event"]:
+        try:
+            trigger = TriggerIn.model_validate(form.start_of(data)["trigger"])
+        except ValidationError:
+            return {"times": [], "preview_fault": "Name what the event is about."}
+        return {"times": [], "preview_fault": f"For each {trigger_text(trigger)}."}
     try:
         times = preview_times(PreviewIn(cron=cron, zone=zone)).times
     except SlipwayError as error:

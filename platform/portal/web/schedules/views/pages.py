@@ -51,6 +51,11 @@ def project_schedules(request: HttpRequest, project: str) -> HttpResponse:
 @require_safe
 def project_schedule(request: HttpRequest, project: str, schedule: str) -> HttpResponse:
     """Show a schedule: its state, its next times, its settings and its runs."""
+    return render_schedule(request)
+
+
+def render_schedule(request: HttpRequest, hook_url: str = "") -> HttpResponse:
+    """Render the page of a schedule. `hook_url` is the URL of its webhook, which is shown once."""
     row = gated_schedule(request)
     runs = ScheduledRun.objects.with_outcomes().filter(schedule=row)
     if request.GET.get("state") in dict(_RUN_STATES):
@@ -61,6 +66,7 @@ def project_schedule(request: HttpRequest, project: str, schedule: str) -> HttpR
         "schedule": row,
         "it": ScheduleStatus.of(row.state),
         "upcoming": upcoming_texts(row),
+        "hook_url": hook_url,
         "missed": MISSED_TEXTS[row.missed],
         "overlap": OVERLAP_TEXTS[row.overlap],
         "listing": shown,
