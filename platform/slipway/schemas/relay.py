@@ -18,6 +18,8 @@ RELAY_DOMAIN: Final = "relay.invalid"
 RELAY_PATH: Final = "/relay"
 RELAY_PORT: Final = 8007
 DOOR_SUFFIX: Final = ".sock"
+# Nothing listens there. Clients leave the usual port out of the Host header, and not this one.
+_NAMED_PORT: Final = 8888
 _DOOR_DIGITS: Final = 32
 
 
@@ -43,7 +45,7 @@ class RelayTarget(BaseModel):
     @property
     def address(self) -> str:
         """Its `host:port` for the Hub, which stands for the door."""
-        return f"{self.name}.{RELAY_DOMAIN}:80"
+        return f"{self.name}.{RELAY_DOMAIN}:{_NAMED_PORT}"
 
 
 class RelayGrant(AnswerSchema):

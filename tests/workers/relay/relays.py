@@ -83,7 +83,7 @@ class Relay:
             *("--folder", str(self.doors), "--portal-url", self.portal.url),
         ]
         program = Program(argv, env=clean_environment(), output=self.folder / "relay.log")
-        wait_for(self._is_ready, "the relay")
+        wait_for(self._is_ready, "the relay", within_s=60)
         return program
 
     def _is_ready(self) -> bool:

@@ -23,7 +23,7 @@ def relay_grant(*, node: Node) -> RelayGrant:
 
 def relay_target(workload: Workload) -> RelayTarget | None:
     """Return the target of a workload that only the relay reaches, or None for all others."""
-    return _target(workload, workload.epoch) if workload.pool_id is not None else None
+    return _target(workload, workload.epoch) if workload.pool_id else None
 
 
 def require_relay(pool: Pool | None) -> None:
