@@ -71,36 +71,50 @@ def _checked(fields: Mapping[str, object]) -> ParameterSpace:
 
 def parse_metric(text: str) -> Metric:
     """Parse `accuracy:max` or `loss:min`. Raises InvalidInput."""
-    name, colon, goal = text.rpartition(":")
-    if not colon or goal not in ("min", "max") or not name:
+    try:
+        return read_metric(text)
+    except ValueError as error:
         raise InvalidInput(
-            f"The metric {visible(text[:80])} has no goal.",
+            str(error),
             field="metric",
             next_step="Write --metric accuracy:max or --metric loss:min.",
-        )
+        ) from None
+
+
+def read_metric(text: str) -> Metric:
+    """Parse `accuracy:max` or `loss:min`. Raises ValueError with the reason."""
+    name, colon, goal = text.rpartition(":")
+    if not colon or goal not in ("min", "max") or not name:
+        raise ValueError(f"The metric {visible(text[:80])} has no goal.")
     try:
         return Metric.model_validate({"name": name, "goal": goal})
     except ValidationError:
-        raise InvalidInput(
-            "The name of the metric is too long or has characters that are not allowed.",
-            field="metric",
-            next_step="Use the name under which the script logs it.",
+        raise ValueError(
+            "The name of the metric is too long or has characters that are not allowed."
         ) from None
 
 
 def parse_constraint(text: str) -> Constraint:
     """Parse `latency_ms<=20` or `recall>=0.9`. Raises InvalidInput."""
+    try:
+        return read_constraint(text)
+    except ValueError as error:
+        raise InvalidInput(
+            str(error),
+            field="constraints",
+            next_step="Write --constraint 'latency_ms<=20' or --constraint 'recall>=0.9'.",
+        ) from None
+
+
+def read_constraint(text: str) -> Constraint:
+    """Parse `latency_ms<=20` or `recall>=0.9`. Raises ValueError with the reason."""
     match = _BOUND.fullmatch(text)
     try:
         return Constraint.model_validate(
             {**match.groupdict(), "bound": float(match["bound"])} if match else {}
         )
     except ValueError:  # pydantic's ValidationError is one, too
-        raise InvalidInput(
-            f"The constraint {visible(text[:80])} is no bound of a metric.",
-            field="constraints",
-            next_step="Write --constraint 'latency_ms<=20' or --constraint 'recall>=0.9'.",
-        ) from None
+        raise ValueError(f"The constraint {visible(text[:80])} is no bound of a metric.") from None
 
 
 def bad_space(name: str, reason: str) -> InvalidInput:

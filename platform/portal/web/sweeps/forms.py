@@ -8,12 +8,11 @@ from pydantic import ValidationError
 
 from portal.core.validation_messages import validation_predicate
 from portal.web.jobs.forms import NewJob, pairs
-from slipway.errors import InvalidInput
 from slipway.parameter_spaces import (
     EXAMPLES,
     is_range,
-    parse_constraint,
-    parse_metric,
+    read_constraint,
+    read_metric,
     read_space,
 )
 from slipway.schemas.sweeps import (
@@ -152,11 +151,11 @@ class NewSweep(NewJob):
 
     def clean_other_metrics(self) -> list[Metric]:
         """Read one metric a line."""
-        return _lines(self.cleaned_data["other_metrics"], parse_metric, "name:max or name:min")
+        return _lines(self.cleaned_data["other_metrics"], read_metric, "name:max or name:min")
 
     def clean_constraints(self) -> list[Constraint]:
         """Read one constraint a line."""
-        return _lines(self.cleaned_data["constraints"], parse_constraint, "name<=20 or name>=0.9")
+        return _lines(self.cleaned_data["constraints"], read_constraint, "name<=20 or name>=0.9")
 
     def clean_warm_start(self) -> list[str]:
         """Read one source a line."""
@@ -188,8 +187,8 @@ def _lines(text: str, parse: Callable[[str], _Parsed], form: str) -> list[_Parse
     """Parse lines that are not empty, or raise ValidationError that says which form they need."""
     try:
         return [parse(line.strip()) for line in text.splitlines() if line.strip()]
-    except InvalidInput as error:
-        raise forms.ValidationError(f"{error.message} Write {form}.") from error
+    except ValueError as error:
+        raise forms.ValidationError(f"{error} Write {form}.") from error
 
 
 def sweep_in(job: JobIn, ranges: dict[str, ParameterSpace], data: dict[str, Any]) -> SweepIn:
