@@ -16,14 +16,11 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 
 from slipway.schemas.relay import RelayTarget
-from tests.live import ROOT
 from tests.ports import free_ports
 from tests.processes import Program, clean_environment, wait_for
 from workers.node_agent.portal import Portal
 from workers.node_agent.relay import NodeRelay
 from workers.relay.frames import MAX_FRAME, FrameKind, RegisterAnswer, pack_text, unpack
-
-_PATH = f"{ROOT / 'platform'}:{ROOT}"
 
 
 class GrantingPortal:
@@ -85,9 +82,7 @@ class Relay:
             *(sys.executable, "-m", "workers.relay", "--port", str(self.port)),
             *("--folder", str(self.doors), "--portal-url", self.portal.url),
         ]
-        program = Program(
-            argv, env=clean_environment() | {"PYTHONPATH": _PATH}, output=self.folder / "relay.log"
-        )
+        program = Program(argv, env=clean_environment(), output=self.folder / "relay.log")
         wait_for(self._is_ready, "the relay", within_s=60)
         return program
 
