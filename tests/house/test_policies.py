@@ -37,7 +37,6 @@ _DOORS = (
     "socketserver",
     "starlette",
     "tornado",
-    "websockets.asyncio.server",
     "wsgiref",
 )
 

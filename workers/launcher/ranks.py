@@ -16,7 +16,7 @@ from workers.launcher.exit_reasons import RankEnding
 from workers.launcher.launch import Launch
 from workers.launcher.logs import LogWriter
 from workers.launcher.mounts import View, graphics_devices
-from workers.launcher.network import listen_on_free_port, listen_on_path
+from workers.launcher.network import listen_on_free_port
 from workers.launcher.platform_programs import READABLE_PACKAGES
 from workers.launcher.program import STACK_SIGNAL, Program
 from workers.launcher.rank_env import LISTENER_VARIABLE
@@ -92,13 +92,7 @@ class Rank:
 
 
 def open_listener(launch: Launch, program: Program) -> socket.socket | None:
-    """Open the socket of a server that clients outside the sandbox's network will reach.
-
-    On a node that cannot be dialled it is a Unix socket, for the agent. User code gets it open and
-    cannot put another in its place.
-    """
-    if launch.listen_path and program.kind == "own":
-        return listen_on_path(launch.listen_path)
+    """Open the socket of a server that clients outside the sandbox's network will reach."""
     if not launch.confined.offline or program.kind != "own":
         return None
     is_local = launch.address in ("", "127.0.0.1", "localhost")

@@ -90,7 +90,6 @@ GROUPS: tuple[tuple[str, tuple[DocsFile, ...]], ...] = (
                     "sweeps",
                     "pipelines",
                     "pools",
-                    "relay",
                     "tracking",
                     "serving",
                     "monitoring",

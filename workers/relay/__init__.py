@@ -1,1 +1,0 @@
-"""The relay: connections to nodes that cannot be dialled, over one connection from their agent."""
