@@ -221,7 +221,7 @@ class TrialJob(Row):
 class TrialRepeat(Row):
     """A job with the values of a trial and another seed, which the script reads as `parameter`."""
 
-    id = IdField("rpt")
+    id = IdField("trpt")
     trial = models.ForeignKey(Trial, on_delete=models.CASCADE, related_name="+")
     parameter = models.CharField(max_length=250)
     seed = models.PositiveIntegerField()

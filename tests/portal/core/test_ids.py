@@ -2,8 +2,10 @@
 
 import os
 import threading
+from collections import Counter
 
 import pytest
+from django.apps import apps
 
 from portal.core.ids import is_id, new_id
 from portal.core.models import IdField
@@ -52,3 +54,9 @@ def test_a_prefix_that_makes_ids_longer_than_their_column_is_refused() -> None:
     IdField("rptv")
     with pytest.raises(ValueError, match="longer than 32 characters"):
         IdField("readme")
+
+
+def test_every_table_has_a_prefix_of_its_own() -> None:
+    keys = [model._meta.pk for model in apps.get_models()]
+    prefixes = Counter(key.prefix for key in keys if isinstance(key, IdField))
+    assert {prefix for prefix, count in prefixes.items() if count > 1} == set()

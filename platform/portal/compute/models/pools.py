@@ -106,7 +106,7 @@ class PoolAccount(Row):
 class PoolProject(Row):
     """A project that may use a pool which is not for all."""
 
-    id = IdField("ppr")
+    id = IdField("plpr")
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="+")
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+")
 

@@ -21,7 +21,7 @@ class Migration(migrations.Migration):
                     "created_at",
                     models.DateTimeField(default=portal.core.clock.now, editable=False),
                 ),
-                ("id", portal.core.models.IdField("rpt", serialize=False)),
+                ("id", portal.core.models.IdField("trpt", serialize=False)),
                 ("parameter", models.CharField(max_length=250)),
                 ("seed", models.PositiveIntegerField()),
                 (
