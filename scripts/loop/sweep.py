@@ -55,13 +55,11 @@ def _body(client: Client, data: DatasetVersionOut) -> SweepIn:
         job = job_body(
             script=file.script, snapshot=snapshot.digest, datasets=[data.reference or ""]
         )
-    if file.metric is None:
-        raise DemoError("sweep.yaml names no metric")
     return sweep_body(
         job,
         name=NAME,
         parameters=file.parameters,
-        metric=file.metric,
+        metric=file.metrics,
         algorithm=file.algorithm,
         trials=file.trials,
         parallel=file.parallel,

@@ -10,6 +10,7 @@ import typer
 from slipway.cli.endpoint_keys import EndpointArgument
 from slipway.cli.endpoint_keys import app as keys
 from slipway.cli.endpoint_monitoring import app as monitoring
+from slipway.cli.endpoint_texts import progress_text, replicas_text, revision_text
 from slipway.cli.environment_option import EnvironmentOption
 from slipway.cli.exits import UsageMistake
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
@@ -22,7 +23,7 @@ from slipway.cli.watch import PipeScreen, shows_colours
 from slipway.console import LogLines
 from slipway.endpoint import Endpoint
 from slipway.resources.endpoints import plan_of
-from slipway.schemas.endpoints import EndpointOut, PlanKind, RevisionOut, RolloutOut
+from slipway.schemas.endpoints import EndpointOut, PlanKind
 from slipway.schemas.json_text import read_json
 from slipway.schemas.money import dollars
 from slipway.schemas.training import LogPiece
@@ -52,15 +53,6 @@ _PAST = ("retired", "failed")
 MAX_INPUT_BYTES = 64 * 1024**2
 
 
-def _revision_text(revision: RevisionOut) -> str:
-    """Return a revision as one line: model, state, share of the traffic, environment."""
-    share = f"{revision.weight} %" + (" once resumed" if revision.state == "paused" else "")
-    parts = [f"{revision.model} {revision.version}", revision.state, share]
-    if revision.environment_version:
-        parts.append(f"environment {revision.environment_version}")
-    return f"{revision.number}: {', '.join(parts)}"
-
-
 def _show(session: Session, endpoint: EndpointOut) -> None:
     if session.output.as_json:
         session.output.document(endpoint)
@@ -75,13 +67,13 @@ def _show(session: Session, endpoint: EndpointOut) -> None:
         "Why": endpoint.reason,
         "Address": endpoint.url,
         "Revisions": [
-            _revision_text(revision)
+            revision_text(revision)
             for revision in endpoint.revisions
             if revision.weight or revision.state not in _PAST
         ],
-        "Rollout": _progress(rollout) if rollout else None,
+        "Rollout": progress_text(rollout) if rollout else None,
         "Next step": rollout.next_step_at if rollout else None,
-        "Replicas": _replicas(endpoint),
+        "Replicas": replicas_text(endpoint),
         "Missing replicas": endpoint.missing_replicas_reason or None,
         "Without a replica": _FALLBACKS.get(endpoint.fallback, endpoint.fallback),
         "Captured": (
@@ -104,22 +96,6 @@ def _show(session: Session, endpoint: EndpointOut) -> None:
         if not revision.weight and revision.state in _PAST
     ]
     session.output.note_omitted(len(others) + endpoint.revisions_left_out, "earlier revision")
-
-
-def _replicas(endpoint: EndpointOut) -> str:
-    bounds = f"(between {endpoint.min_replicas} and {endpoint.max_replicas})"
-    if endpoint.state == "paused":
-        stopping = endpoint.replicas_ready
-        return f"none while paused{f', {stopping} still stopping' if stopping else ''} {bounds}"
-    return f"{endpoint.replicas_ready} of {endpoint.desired_replicas} ready {bounds}"
-
-
-def _progress(rollout: RolloutOut) -> str:
-    steps = " → ".join(f"{percent} %" for percent in rollout.percents)
-    return (
-        f"revision {rollout.revision}, {rollout.plan.value.replace('_', ' ')} ({steps}), "
-        f"{rollout.state.replace('_', ' ')}, step {rollout.step} of {len(rollout.percents)}"
-    )
 
 
 @command(app, "create")
@@ -262,7 +238,7 @@ def promote(
         session.output.facts(
             {
                 "Rollout": made.id,
-                "Progress": _progress(made),
+                "Progress": progress_text(made),
                 "In place of revision": made.previous,
                 "Page": session.client.endpoints.page(endpoint, project=place),
             }

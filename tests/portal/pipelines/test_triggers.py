@@ -120,7 +120,8 @@ def test_a_new_version_of_a_dataset_starts_a_job_once(
     advance_all()
     (run,) = runs_of(bob)
     assert (run["state"], run["event"]["reference"]) == ("started", "digits:3")
-    event = json.loads(Job.objects.get(pk=run["job"]).variables["SLIPWAY_EVENT"])
+    variables = Job.objects.get(pk=run["job"]).variables or {}
+    event = json.loads(variables["SLIPWAY_EVENT"])
     assert (event["dataset"], event["version"]) == ("digits", 3)
     # A worker that was killed after it had stored the event, and before the run was added.
     TriggerEvent.objects.update(taken_at=None)

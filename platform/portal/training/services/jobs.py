@@ -1,6 +1,5 @@
 """Submitting, quoting, cancelling and cloning jobs."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -20,6 +19,7 @@ from portal.core.errors import InvalidInput, SlipwayError
 from portal.datasets.models import Version
 from portal.datasets.services.datasets import resolve
 from portal.datasets.services.uses import record_use
+from portal.training.job_specs import S_A_MINUTE, spec_of
 from portal.training.kept_files import rule_text
 from portal.training.models import Job, Snapshot
 from portal.training.project_folder import ProjectFolder
@@ -34,21 +34,14 @@ from portal.workloads.scheduling import read_sites
 from portal.workloads.services.cancellation import stop_workload
 from portal.workloads.services.resume import resume_workload
 from portal.workloads.services.submission import WorkloadRequest, submit_workload
-from portal.workloads.specs import RunSpec, spec_from
+from portal.workloads.specs import RunSpec
 from slipway.schemas.environments import INSTALLATION
-from slipway.schemas.notebook import SUFFIX
 from slipway.schemas.strategy import StrategyError, parse_strategy
-from slipway.schemas.training import JobEdit, JobIn, Quote, script_file
+from slipway.schemas.training import JobEdit, JobIn, Quote
 from slipway.schemas.truncation import shorten_name
 
 _S_AN_HOUR = 3600
-_S_A_MINUTE = 60
 _NAME_CHARACTERS = 100
-_NOTEBOOK_PROGRAM = "slipway.notebook_job"
-_STEP_PROGRAM = "slipway.step_job"
-# Linux limits one argument or variable to 128 KiB. All parameters together are one variable too.
-MAX_PARAMS_BYTES = 64 * 1024
-MAX_ARGS_BYTES = 64 * 1024
 
 
 def submit_job(
@@ -66,13 +59,13 @@ def submit_job(
     fit, a strategy that does not, a bad requirement.
     """
     _check_strategy(requested)
-    _spec(requested)
+    spec_of(requested)
     snapshot = snapshot_of(project, requested.snapshot)
     if snapshot is None:
         raise _no_snapshot()
     require_script(snapshot, requested.script, ranks=requested.nodes * requested.procs)
     packages = _packages(project, requested, snapshot)
-    spec = _spec(requested, packages.python_path)
+    spec = spec_of(requested, packages.python_path)
     tier = offered_tier(requested.tier)
     pool = usable_pool(project, requested.pool)
     versions = _versions(project, requested)
@@ -127,7 +120,7 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
 
     The snapshot may come later. When it is there already, the script must be in it.
     """
-    _spec(spec)
+    spec_of(spec)
     _check_strategy(spec)
     _versions(project, spec)
     snapshot = snapshot_of(project, spec.snapshot)
@@ -178,7 +171,7 @@ def settled_job(*, project: Project, by: User, requested: JobIn) -> JobIn:
     It can be submitted many times and means the same each time. Raises InvalidInput as `submit_job`
     does, and queues nothing.
     """
-    _spec(requested)
+    spec_of(requested)
     _check_strategy(requested)
     snapshot = snapshot_of(project, requested.snapshot)
     if snapshot is None:
@@ -294,7 +287,7 @@ def _same_submission(job: Job, edit: JobEdit) -> dict[str, Any]:
         "max_hours": workload.max_lifetime_s and workload.max_lifetime_s / _S_AN_HOUR,
         "keep": list(spec.keep),
         "keep_limit_bytes": spec.keep_limit_bytes,
-        "hang_after_minutes": spec.hang_after_s and round(spec.hang_after_s / _S_A_MINUTE),
+        "hang_after_minutes": spec.hang_after_s and round(spec.hang_after_s / S_A_MINUTE),
     }
 
 
@@ -359,44 +352,6 @@ def _require_python(python: str | None, reference: str, version: EnvironmentVers
             field="python",
             next_step="Leave the Python out, or name another environment.",
         )
-
-
-def _spec(requested: JobIn, python_path: tuple[str, ...] = ()) -> RunSpec:
-    if len(json.dumps(requested.params)) > MAX_PARAMS_BYTES:
-        raise _too_long("params", MAX_PARAMS_BYTES)
-    if sum(len(arg.encode()) for arg in requested.args) > MAX_ARGS_BYTES:
-        raise _too_long("args", MAX_ARGS_BYTES)
-    return spec_from(
-        backend=requested.backend,
-        argv=_argv(requested),
-        keep=tuple(requested.keep),
-        keep_limit_bytes=requested.keep_limit_bytes,
-        # Relative to the folder of the code, in which every rank starts.
-        env={"PYTHONPATH": ":".join(python_path)} if python_path else {},
-        hang_after_s=requested.hang_after_minutes and requested.hang_after_minutes * _S_A_MINUTE,
-    )
-
-
-def _argv(requested: JobIn) -> tuple[str, ...]:
-    """Return the command. Notebooks and functions read SLIPWAY_PARAMS."""
-    if requested.script.endswith(SUFFIX):
-        return ("python", "-m", _NOTEBOOK_PROGRAM, requested.script, *requested.args)
-    if script_file(requested.script) != requested.script:
-        return ("python", "-m", _STEP_PROGRAM, requested.script)
-    return ("python", requested.script, *requested.args, *_flags(requested.params))
-
-
-def _flags(params: Mapping[str, str]) -> list[str]:
-    return [f"--{name}={value}" for name, value in params.items()]
-
-
-def _too_long(field: str, limit_bytes: int) -> InvalidInput:
-    return InvalidInput(
-        f"All {field} together are longer than {limit_bytes // 1024} KiB.",
-        code="too_long",
-        field=field,
-        next_step="Put them into a file in the snapshot and pass its path instead.",
-    )
 
 
 def _check_strategy(requested: JobIn) -> None:

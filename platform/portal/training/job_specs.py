@@ -1,0 +1,55 @@
+"""The command of a job, from what was submitted."""
+
+import json
+from collections.abc import Mapping
+
+from portal.core.errors import InvalidInput
+from portal.workloads.specs import RunSpec, spec_from
+from slipway.schemas.notebook import SUFFIX
+from slipway.schemas.training import JobIn, script_file
+
+S_A_MINUTE = 60
+_NOTEBOOK_PROGRAM = "slipway.notebook_job"
+_STEP_PROGRAM = "slipway.step_job"
+# Linux limits one argument or variable to 128 KiB. All parameters together are one variable too.
+MAX_PARAMS_BYTES = 64 * 1024
+MAX_ARGS_BYTES = 64 * 1024
+
+
+def spec_of(requested: JobIn, python_path: tuple[str, ...] = ()) -> RunSpec:
+    """Return what the tasks of a job run. Raises InvalidInput for too long arguments."""
+    if len(json.dumps(requested.params)) > MAX_PARAMS_BYTES:
+        raise _too_long("params", MAX_PARAMS_BYTES)
+    if sum(len(arg.encode()) for arg in requested.args) > MAX_ARGS_BYTES:
+        raise _too_long("args", MAX_ARGS_BYTES)
+    return spec_from(
+        backend=requested.backend,
+        argv=_argv(requested),
+        keep=tuple(requested.keep),
+        keep_limit_bytes=requested.keep_limit_bytes,
+        # Relative to the folder of the code, in which every rank starts.
+        env={"PYTHONPATH": ":".join(python_path)} if python_path else {},
+        hang_after_s=requested.hang_after_minutes and requested.hang_after_minutes * S_A_MINUTE,
+    )
+
+
+def _argv(requested: JobIn) -> tuple[str, ...]:
+    """Return the command. Notebooks and functions read SLIPWAY_PARAMS."""
+    if requested.script.endswith(SUFFIX):
+        return ("python", "-m", _NOTEBOOK_PROGRAM, requested.script, *requested.args)
+    if script_file(requested.script) != requested.script:
+        return ("python", "-m", _STEP_PROGRAM, requested.script)
+    return ("python", requested.script, *requested.args, *_flags(requested.params))
+
+
+def _flags(params: Mapping[str, str]) -> list[str]:
+    return [f"--{name}={value}" for name, value in params.items()]
+
+
+def _too_long(field: str, limit_bytes: int) -> InvalidInput:
+    return InvalidInput(
+        f"All {field} together are longer than {limit_bytes // 1024} KiB.",
+        code="too_long",
+        field=field,
+        next_step="Put them into a file in the snapshot and pass its path instead.",
+    )
