@@ -74,6 +74,16 @@ def test_a_filter_of_runs_is_a_source(bob: Api, machine: Machine) -> None:
     assert shown(bob, sweep_id)["warm_start_note"] == "Learns from 3 earlier trials."
 
 
+def test_trials_beyond_the_bound_are_said(
+    bob: Api, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = [_earlier(bob, machine), _earlier(bob, machine)]
+    monkeypatch.setattr("portal.sweeps.services.warm_starts.MOST_PRIOR", 2)
+    sweep_id = start_sweep(bob, parameters=GRID, algorithm="tpe", warm_start=sources)
+    note = "Learns from 2 earlier trials; 2 left out: 2 beyond the first 2."
+    assert shown(bob, sweep_id)["warm_start_note"] == note
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

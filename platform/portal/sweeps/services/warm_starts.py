@@ -77,6 +77,9 @@ def warm_start_of(*, project: Project, requested: SweepIn) -> WarmStart:
             field="warm_start",
             next_step="Name a sweep or runs with the same metrics, and parameters in the ranges.",
         )
+    extra = len(result.trials) - MOST_PRIOR
+    if extra > 0:
+        result.left_out[f"beyond the first {MOST_PRIOR}"] += extra
     result.trials = result.trials[:MOST_PRIOR]
     for number, trial in enumerate(reversed(result.trials)):
         trial.number = number
