@@ -2,8 +2,6 @@
 const dialog = document.getElementById("report-picker");
 const TITLES = { run: "Choose a run", metric: "Choose a metric", view: "Choose a saved view", model_version: "Choose a model version", endpoint: "Choose an endpoint", artifact: "Choose a file" };
 const DELAY_MS = 150;
-let timer = 0;
-let asked = 0;
 
 function lines(items, act) {
   if (!items.length) return [Object.assign(document.createElement("li"), { className: "text-secondary", textContent: "Nothing matches." })];
@@ -32,6 +30,10 @@ export function pickObject(address, kind, extra, act) {
   const body = Object.assign(document.createElement("div"), { className: "report-picker-body" });
   body.append(title, input, list, close);
   dialog.replaceChildren(body);
+  // Both belong to this picker: a search that an earlier picker still waits for
+  // must not make the answers of this one look old.
+  let timer = 0;
+  let asked = 0;
   const search = async () => {
     asked += 1;
     const number = asked;
