@@ -22,8 +22,12 @@ from portal.config.env import env
 from portal.config.tracking_schema import create_for_tests, forget_connections
 from tests import file_times, reruns
 from tests.folders import PREFIX
+from tests.live import live_portal
 from tests.personas import Api, Personas, make_personas
+from tests.portals import plain_portal
 from tests.prepared import fill_in_memory, template_of_the_run
+
+__all__ = ["live_portal", "plain_portal"]
 
 # jsonschema works without this grammar, which each process of the tests would build for seconds.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]

@@ -98,8 +98,17 @@ def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> 
 
 
 @pytest.fixture(scope="session")
-def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePortal]:
-    """A portal that lives as long as the test session."""
+def portal(live_portal: LivePortal) -> LivePortal:
+    """The same for every folder whose conftest imports this fixture."""
+    return live_portal
+
+
+@pytest.fixture(scope="session")
+def live_portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePortal]:
+    """A portal that lives as long as the test session; imported by the conftest of all tests.
+
+    A fixture of a session that several folders import is made anew in each of them.
+    """
     data_dir = tmp_path_factory.mktemp("portal")
     with (
         database_of_its_own() as database_url,

@@ -117,7 +117,16 @@ def running_slipway(
 
 
 @pytest.fixture(scope="session")
-def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
-    """A portal nobody stands in front of; import it into the conftest of a folder that wants it."""
+def portal(plain_portal: RunningPortal) -> RunningPortal:
+    """The same for every folder whose conftest imports this fixture."""
+    return plain_portal
+
+
+@pytest.fixture(scope="session")
+def plain_portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
+    """A portal nobody stands in front of; imported by the conftest of all tests.
+
+    A fixture of a session that several folders import is made anew in each of them.
+    """
     with running_portal(tmp_path_factory.mktemp("portal"), SLIPWAY_LOG_FORMAT="json") as running:
         yield running

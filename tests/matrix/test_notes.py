@@ -11,7 +11,6 @@ from tests.personas import Api, json_of
 from tests.portal.web.reading import html_of, text_of
 
 pytestmark = [
-    pytest.mark.postgres,
     pytest.mark.django_db(databases=["default", "tracking"]),
 ]
 # Kinds of notes by the name of an object of each in the world, and the page of such an object.
@@ -65,6 +64,7 @@ def test_notes_are_written_on_a_page_and_shown_to_members_as_safe_markdown(
     assert "edited the notes about" in text_of(browser(people.alice).get("/p/vision/audit"))
 
 
+@pytest.mark.postgres
 def test_two_editors_do_not_overwrite_each_other(cast: Cast) -> None:
     people = cast.world.people
     path = f"projects/vision/notes/endpoint/{cast.world.own['endpoint']}"

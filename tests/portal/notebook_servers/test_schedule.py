@@ -14,8 +14,6 @@ from portal.workloads.models import Workload
 from tests.personas import Api, Personas, json_of
 from tests.portal.notebook_servers.servers import SERVERS, Desk
 
-pytestmark = pytest.mark.postgres
-
 EVERY_DAY = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 
 
@@ -49,6 +47,7 @@ def test_moments_are_found_on_the_chosen_days_alone() -> None:
     assert last_occurrence("", EVERY_DAY, thursday) is None
 
 
+@pytest.mark.postgres
 def test_a_server_is_warned_and_stopped_at_its_time(desk: Desk) -> None:
     server = desk.ready(daily_stop=minutes_from_now(3), days=EVERY_DAY)
     apply_schedules()
@@ -67,6 +66,7 @@ def test_a_server_is_warned_and_stopped_at_its_time(desk: Desk) -> None:
     assert "as scheduled" in desk.look(server)["explanation"]
 
 
+@pytest.mark.postgres
 def test_a_server_starts_at_its_time_once(desk: Desk) -> None:
     server = desk.ready(daily_start=minutes_from_now(-10), days=EVERY_DAY)
     desk.api.post(f"{SERVERS}/{server}/stop")

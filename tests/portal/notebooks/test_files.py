@@ -11,8 +11,6 @@ from tests.personas import Api, Personas, json_of
 from tests.portal.notebooks.notebooks import UPLOAD, code, notebook, send, words
 from tests.portal.workloads.machines import Machine
 
-pytestmark = pytest.mark.postgres
-
 FIRST = notebook(words("# Größe"), code("print(1)", count=1, prints="1\n"))
 SECOND = notebook(words("# Größe"), code("print(2)", count=2, prints="2\n"))
 
@@ -36,6 +34,7 @@ def _content(api: Api, notebook_id: str, number: int, query: str = "") -> bytes:
     return answer.content
 
 
+@pytest.mark.postgres
 def test_a_save_is_a_version_that_comes_back_byte_for_byte(bob: Api) -> None:
     saved = _save(bob, FIRST)
     assert saved["path"] == "reports/churn.ipynb"
@@ -68,6 +67,7 @@ def test_the_source_can_be_had_without_outputs(bob: Api) -> None:
     assert bare["cells"][1]["execution_count"] is None
 
 
+@pytest.mark.postgres
 def test_restoring_makes_a_new_version_and_keeps_those_between(bob: Api) -> None:
     file = _save(bob, FIRST)
     _save(bob, SECOND)
@@ -82,6 +82,7 @@ def test_restoring_makes_a_new_version_and_keeps_those_between(bob: Api) -> None
     assert _content(bob, file["id"], 2) == SECOND
 
 
+@pytest.mark.postgres
 def test_a_branch_is_a_notebook_of_its_own(bob: Api) -> None:
     file = _save(bob, FIRST)
     place = f"projects/vision/notebook-files/{file['id']}/branch"

@@ -31,8 +31,6 @@ from tests.portal.pipelines.pipeline_runs import (
 from tests.portal.registry.store import FILES
 from tests.portal.workloads.machines import Machine
 
-pytestmark = pytest.mark.postgres
-
 
 @pytest.fixture(autouse=True)
 def _artifacts(settings: Settings, tmp_path: Path) -> None:
@@ -58,6 +56,7 @@ def _actions(plan: dict[str, Any]) -> list[tuple[str, str]]:
     return [(row["step"], row["action"]) for row in plan["steps"]]
 
 
+@pytest.mark.postgres
 def test_equal_work_is_not_done_again(bob: Api, first: str) -> None:
     second = start(bob, three_steps())
     assert set(states_of(bob, second).values()) == {"reused"}
@@ -87,6 +86,7 @@ def test_what_differs_is_done_again(
     assert list(states_of(bob, second).values()) == states
 
 
+@pytest.mark.postgres
 def test_outputs_that_were_deleted_are_not_reused(bob: Api, machine: Machine, first: str) -> None:
     prepare = steps_of(bob, first)["prepare"]["job"]
     file = keep_file(prepare, "d.csv")
@@ -205,6 +205,7 @@ def test_a_model_is_registered_once_and_promoted(bob: Api, machine: Machine) -> 
     assert steps_of(bob, third)["register"]["outputs"]["version"] == 2
 
 
+@pytest.mark.postgres
 def test_a_registration_that_was_interrupted_is_not_repeated(
     bob: Api, machine: Machine, people: Personas
 ) -> None:

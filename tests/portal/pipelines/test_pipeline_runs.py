@@ -30,14 +30,13 @@ from tests.portal.pipelines.pipeline_runs import (
 )
 from tests.portal.workloads.machines import Machine
 
-pytestmark = pytest.mark.postgres
-
 
 @pytest.fixture(autouse=True)
 def _artifacts(settings: Settings, tmp_path: Path) -> None:
     settings.SLIPWAY_ARTIFACTS_URL = f"file://{tmp_path / 'artifacts'}"
 
 
+@pytest.mark.postgres
 def test_steps_run_in_order_and_pass_values_and_files(bob: Api, machine: Machine) -> None:
     run_id = start(bob, three_steps(), parameters={"rows": 7})
     assert states_of(bob, run_id) == {
@@ -95,6 +94,7 @@ def test_an_output_that_the_job_does_not_make_fails_its_step(bob: Api, machine: 
     assert "Step prepare failed" in shown(bob, run_id)["explanation"]
 
 
+@pytest.mark.postgres
 def test_a_fan_out_runs_once_an_item_and_collects_the_outputs(bob: Api, machine: Machine) -> None:
     steps = [
         step(
@@ -204,6 +204,7 @@ def test_a_failed_job_is_submitted_again_as_often_as_its_step_says(
     assert states_of(bob, run_id) == {"train": "failed"}
 
 
+@pytest.mark.postgres
 def test_a_resumed_run_does_not_repeat_what_has_succeeded(
     bob: Api, machine: Machine, people: Personas
 ) -> None:
@@ -229,6 +230,7 @@ def test_a_resumed_run_does_not_repeat_what_has_succeeded(
     assert (again.status_code, json_of(again)["code"]) == (409, "run_not_failed")
 
 
+@pytest.mark.postgres
 def test_a_cancelled_run_stops_its_jobs_and_can_be_resumed(bob: Api, machine: Machine) -> None:
     run_id = start(bob, three_steps())
     job = steps_of(bob, run_id)["prepare"]["job"]

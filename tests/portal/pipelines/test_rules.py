@@ -30,8 +30,6 @@ from tests.portal.pipelines.schedules import (
 )
 from tests.portal.workloads.machines import Machine
 
-pytestmark = pytest.mark.postgres
-
 
 @pytest.fixture
 def _budgets_in_force() -> Iterator[None]:
@@ -80,6 +78,7 @@ def test_missed_runs_are_not_run_beside_one_that_is_due_now(bob: Api, machine: M
     assert run["due_at"] == "2026-12-12T02:00:00+00:00"
 
 
+@pytest.mark.postgres
 def test_all_missed_runs_are_run_one_after_the_other(bob: Api, machine: Machine) -> None:
     create_nightly(bob, missed="all")
     advance(at(12, 2, 1))
@@ -125,6 +124,7 @@ def test_a_run_waits_until_the_one_before_has_ended(bob: Api, machine: Machine) 
     assert states_of(bob) == ["started", "started"]
 
 
+@pytest.mark.postgres
 def test_a_run_cancels_the_one_before(bob: Api, machine: Machine) -> None:
     create_nightly(bob, overlap="cancel")
     advance(at(10, 2))
@@ -158,6 +158,7 @@ def test_runs_that_started_nothing_are_forgotten_after_ninety_days(
     assert states_of(bob) == ["started", "skipped"]
 
 
+@pytest.mark.postgres
 def test_two_workers_start_one_run(bob: Api, machine: Machine) -> None:
     create_nightly(bob)
     depth = 0
@@ -178,6 +179,7 @@ def test_two_workers_start_one_run(bob: Api, machine: Machine) -> None:
     assert ProjectSchedule.objects.get().started == 1
 
 
+@pytest.mark.postgres
 @pytest.mark.usefixtures("_budgets_in_force")
 def test_a_budget_refuses_runs_and_pauses_the_schedule_after_five(
     bob: Api, people: Personas, machine: Machine

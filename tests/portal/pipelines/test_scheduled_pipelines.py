@@ -19,7 +19,7 @@ from tests.portal.web.conftest import Browse
 from tests.portal.web.reading import html_of, text_of
 from tests.portal.workloads.machines import Machine
 
-pytestmark = [pytest.mark.postgres, pytest.mark.django_db(databases=["default", "tracking"])]
+pytestmark = pytest.mark.django_db(databases=["default", "tracking"])
 
 
 def _ended(bob: Api, steps: list[dict[str, Any]] | None = None) -> str:
@@ -43,6 +43,7 @@ def _variables(machine: Machine) -> dict[str, dict[str, str]]:
     return {spec.env["SLIPWAY_WORKLOAD"]: spec.env for spec in specs}
 
 
+@pytest.mark.postgres
 def test_a_schedule_starts_the_pipeline_of_a_run_again(bob: Api, machine: Machine) -> None:
     template = _ended(bob)
     made = _create(bob, pipeline_run=template, parameters={"rows": 8})
@@ -145,6 +146,7 @@ def test_a_token_that_may_not_promote_or_register_schedules_no_pipeline_that_doe
     assert nightly(bob)["state"] == "paused"
 
 
+@pytest.mark.postgres
 def test_a_job_learns_the_time_that_its_run_is_for(bob: Api, machine: Machine) -> None:
     schedules.create_nightly(bob, zone="Europe/Berlin")
     schedules.advance(at(10, 1, 3))

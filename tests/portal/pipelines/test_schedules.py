@@ -29,9 +29,8 @@ from tests.portal.sweeps.trials import start_sweep
 from tests.portal.training.jobs import made_job
 from tests.portal.workloads.machines import Machine
 
-pytestmark = pytest.mark.postgres
 
-
+@pytest.mark.postgres
 def test_a_schedule_repeats_a_job_exactly(bob: Api, machine: Machine) -> None:
     template = create_nightly(bob, zone="Europe/Berlin")
     schedule = nightly(bob)
@@ -111,6 +110,7 @@ def test_a_schedule_that_makes_no_sense_is_refused(
     assert not ProjectSchedule.objects.exists()
 
 
+@pytest.mark.postgres
 def test_a_name_is_free_again_once_its_schedule_is_deleted(bob: Api, machine: Machine) -> None:
     job = create_nightly(bob)
     again = bob.post(SCHEDULES, body_of(job))
@@ -271,6 +271,7 @@ def test_schedules_of_other_projects_do_not_exist(
     assert (answer.status_code, json_of(answer)["field"]) == (422, "job")
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("loss", ["left", "only views", "suspended"])
 def test_a_schedule_of_somebody_who_lost_access_pauses_until_another_person_resumes_it(
     bob: Api, people: Personas, machine: Machine, loss: str

@@ -38,7 +38,7 @@ from tests.portal.web.conftest import Browse
 from tests.portal.web.reading import html_of, text_of
 from tests.portal.workloads.machines import Machine, make_tier
 
-pytestmark = [pytest.mark.postgres, pytest.mark.django_db(databases=["default", "tracking"])]
+pytestmark = pytest.mark.django_db(databases=["default", "tracking"])
 HOOK = f"{NIGHTLY}/hook"
 
 
@@ -100,6 +100,7 @@ def _new_version(people: Personas) -> None:
     check_waiting()
 
 
+@pytest.mark.postgres
 def test_a_new_version_of_a_dataset_starts_a_job_once(
     bob: Api, people: Personas, machine: Machine
 ) -> None:
@@ -195,6 +196,7 @@ def test_a_pipeline_that_would_start_itself_is_refused_or_stopped(
     assert "has caused the event" in second["reason"]
 
 
+@pytest.mark.postgres
 def test_a_promotion_starts_a_schedule(bob: Api, people: Personas, machine: Machine) -> None:
     _register(bob, machine)
     trigger = {"event": "model_stage", "model": "digits", "alias": "champion"}
@@ -264,6 +266,7 @@ def _call(url: str, body: Any = None, **headers: str) -> Any:
     return client.post(path, content, content_type="application/json")
 
 
+@pytest.mark.postgres
 def test_a_webhook_starts_a_schedule_with_its_body(bob: Api, machine: Machine) -> None:
     pipeline = {
         "name": "evaluate",
@@ -307,6 +310,7 @@ def test_a_webhook_starts_a_schedule_with_its_body(bob: Api, machine: Machine) -
     assert _call(new_url, {}).status_code == 404
 
 
+@pytest.mark.postgres
 def test_events_are_limited_and_obey_the_rule_for_overlaps(bob: Api, machine: Machine) -> None:
     _create(bob, trigger={"event": "webhook"}, job=_job(bob))
     url = json_of(bob.post(HOOK))["url"]

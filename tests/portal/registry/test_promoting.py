@@ -25,7 +25,7 @@ from tests.portal.registry.test_registering import MODELS, register
 from tests.portal.training.jobs import made_job, place
 from tests.portal.workloads.machines import make_machine, make_tier
 
-pytestmark = [pytest.mark.postgres, pytest.mark.django_db(databases=["default", "tracking"])]
+pytestmark = pytest.mark.django_db(databases=["default", "tracking"])
 RULES = "projects/vision/registry-rules"
 DIGITS = f"{MODELS}/digits/versions"
 ACCURACY = {"kind": "evaluation", "metric": "accuracy", "dataset": "digits:3"}
@@ -77,6 +77,7 @@ def reads_digits(people: Personas, *, number: int = 3) -> DatasetUse:
     return record_use(version=version, by=people.bob, workload=Workload.objects.get())
 
 
+@pytest.mark.postgres
 def test_a_version_goes_from_stage_to_stage_and_every_step_is_remembered(
     bob: Api, store: Store
 ) -> None:
@@ -129,6 +130,7 @@ def test_versions_stay_in_a_stage_only_when_asked(bob: Api, store: Store) -> Non
     assert list(rows) == ["None", "None", "Production", "Archived"]
 
 
+@pytest.mark.postgres
 def test_what_mlflow_was_not_told_is_told_by_whoever_looks_next_and_by_a_sweep(
     bob: Api, people: Personas, store: Store
 ) -> None:
@@ -158,6 +160,7 @@ def test_what_mlflow_was_not_told_is_told_by_whoever_looks_next_and_by_a_sweep(
     assert ModelVersion.objects.get(version=2).current_stage == "Deleted_Internal"
 
 
+@pytest.mark.postgres
 def test_what_was_planned_on_an_older_history_is_refused(bob: Api, store: Store) -> None:
     register(bob, store.run())
     plan = json_of(bob.get(f"{DIGITS}/1/plan?alias=champion"))
@@ -278,6 +281,7 @@ def test_a_figure_may_come_from_a_run_of_the_project_alone(
         assert bob.post(f"{DIGITS}/1/evaluations", raw.encode()).status_code in (400, 422)
 
 
+@pytest.mark.postgres
 def test_approval_is_given_by_a_maintainer_who_is_neither_author_nor_asker(
     bob: Api, mia: Api, people: Personas, store: Store, job: Api
 ) -> None:
@@ -364,6 +368,7 @@ def test_another_tenant_sees_nothing(bob: Api, people: Personas, store: Store) -
     assert json_of(charlie.get("projects/other/models"))["items"] == []
 
 
+@pytest.mark.postgres
 def test_lineage_leads_from_data_to_versions_and_back(
     bob: Api, job: Api, people: Personas, store: Store
 ) -> None:

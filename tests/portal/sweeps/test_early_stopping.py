@@ -21,7 +21,6 @@ from tests.portal.web.conftest import Browse
 from tests.portal.web.reading import text_of
 from tests.portal.workloads.machines import Machine, finish, leases_of, run
 
-pytestmark = pytest.mark.postgres
 ASHA: dict[str, Any] = {"scheduler": "asha", "min_values": 2, "eta": 2, "parallel": 1}
 
 
@@ -57,6 +56,7 @@ def _end(number: int) -> None:
     advance()
 
 
+@pytest.mark.postgres
 def test_a_worse_trial_is_stopped_with_the_reason_and_its_slot_goes_to_the_next(
     bob: Api, machine: Machine, people: Personas, browse: Browse
 ) -> None:
@@ -90,6 +90,7 @@ def test_a_worse_trial_is_stopped_with_the_reason_and_its_slot_goes_to_the_next(
     assert sweep["saved_nano_usd"] is not None
 
 
+@pytest.mark.postgres
 def test_a_stopped_trial_that_is_among_the_best_resumes_from_its_checkpoint(
     bob: Api, machine: Machine
 ) -> None:

@@ -30,14 +30,13 @@ from tests.portal.sweeps.trials import (
 from tests.portal.training.jobs import take_code
 from tests.portal.workloads.machines import Machine
 
-pytestmark = pytest.mark.postgres
-
 
 def accuracy(parameters: dict[str, Any]) -> dict[str, float]:
     """Return metrics that are best where the learning rate is highest."""
     return {"accuracy": parameters["lr"], "loss": 1.0}
 
 
+@pytest.mark.postgres
 def test_a_sweep_runs_its_trials_as_jobs_and_names_the_best(bob: Api, machine: Machine) -> None:
     sweep_id = start_sweep(bob, job={"params": {"epochs": "3"}, "args": ["--quick"]})
     advance()
@@ -70,6 +69,7 @@ def test_a_sweep_runs_its_trials_as_jobs_and_names_the_best(bob: Api, machine: M
     assert sweep["cost_nano_usd"] == sum(job["cost_nano_usd"] for job in costs)
 
 
+@pytest.mark.postgres
 def test_advancing_twice_starts_and_records_nothing_twice(bob: Api, machine: Machine) -> None:
     sweep_id = start_sweep(bob)
     advance_all()
@@ -84,6 +84,7 @@ def test_advancing_twice_starts_and_records_nothing_twice(bob: Api, machine: Mac
     assert [trial["number"] for trial in trials_of(bob, sweep_id)] == [0, 1, 2, 3]
 
 
+@pytest.mark.postgres
 def test_a_sweep_is_shown_whose_first_trial_ends_at_that_moment(bob: Api, machine: Machine) -> None:
     sweep_id = start_sweep(bob)
     advance()
@@ -209,6 +210,7 @@ def test_a_metric_that_is_never_logged_ends_the_sweep_after_its_first_trial(
     assert "mlflow.log_metric" in sweep["next_step"]
 
 
+@pytest.mark.postgres
 def test_a_failed_trial_is_submitted_again_and_counts_once(bob: Api, machine: Machine) -> None:
     sweep_id = start_sweep(bob, trials=1, parallel=1, retries=1)
     advance()
@@ -244,6 +246,7 @@ def test_a_paused_sweep_starts_nothing_until_it_is_resumed(bob: Api, machine: Ma
     assert len(trials_of(bob, sweep_id)) == 2
 
 
+@pytest.mark.postgres
 def test_a_stopped_sweep_stops_its_jobs_and_stays_stopped(bob: Api, machine: Machine) -> None:
     sweep_id = start_sweep(bob)
     advance_all()

@@ -14,7 +14,7 @@ from tests.personas import Api, Personas, json_of
 from tests.portal.training.jobs import place, submit, take_code
 from tests.portal.workloads.machines import Machine, make_machine
 
-pytestmark = [pytest.mark.usefixtures("machine"), pytest.mark.postgres]
+pytestmark = pytest.mark.usefixtures("machine")
 TEXT = "FROM python:3.12-slim\nCOPY requirements.txt .\nRUN pip install -r requirements.txt\n"
 FILES = {"Dockerfile": TEXT, "requirements.txt": "humanize\n"}
 
@@ -49,6 +49,7 @@ def environment_of(bob: Api, files: Mapping[str, str], **changes: Any) -> Enviro
     return Environment.objects.filter(digest=digest).first()
 
 
+@pytest.mark.postgres
 @pytest.mark.usefixtures("docked")
 def test_a_dockerfile_is_found_named_and_stored(people: Personas, bob: Api) -> None:
     packages = quoted(bob, FILES)
@@ -168,6 +169,7 @@ def test_the_python_of_a_container_is_that_of_its_image(bob: Api) -> None:
     assert "a container has that of the node's image, or of a Dockerfile" in packages["explanation"]
 
 
+@pytest.mark.postgres
 def test_a_node_gets_the_dockerfile_of_its_task_alone(bob: Api, docked: Machine) -> None:
     job = json_of(submit(bob, **body_of(bob, FILES)))
     path = f"environments/{job['workload']['environment']}"

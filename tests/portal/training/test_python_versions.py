@@ -13,7 +13,6 @@ from tests.portal.sweeps.trials import SWEEPS, advance, start_sweep, sweep_body,
 from tests.portal.training.jobs import submit, take_code
 from tests.portal.workloads.machines import Machine, make_machine, make_tier
 
-pytestmark = pytest.mark.postgres
 USUAL = default_python()
 ENVIRONMENTS = "projects/vision/named-environments"
 
@@ -63,6 +62,7 @@ def node_of(job: Any) -> str:
     return name
 
 
+@pytest.mark.postgres
 def test_a_job_has_the_python_of_its_request_on_a_node_that_has_it(bob: Api) -> None:
     files = {"requirements.txt": "humanize\n", ".python-version": "3.12\n"}
     packages, job = accepted(bob, files, python="3.13")
@@ -218,6 +218,7 @@ def test_a_default_environment_of_another_python_is_not_used(people: Any, bob: A
     assert (job["environment_version"], job["environment"]) == (None, None)
 
 
+@pytest.mark.postgres
 def test_the_trials_of_a_sweep_have_its_version(bob: Api) -> None:
     ways: list[tuple[dict[str, str], dict[str, str]]] = [
         ({}, {"python": "3.12"}),
