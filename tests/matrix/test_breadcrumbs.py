@@ -3,6 +3,7 @@
 import re
 from html import unescape
 
+import pytest
 from django.test import Client
 
 from portal.web.base.breadcrumbs import LEVELS, PARENTS
@@ -30,6 +31,7 @@ def _pages(column: str, without: str = "") -> list[Route]:
     ]
 
 
+@pytest.mark.thorough
 def test_breadcrumbs_of_every_page_of_a_project_open_for_its_readers(cast: Cast) -> None:
     faults = []
     for user, pages in (

@@ -1,14 +1,5 @@
-"""A portal with MLflow's server for all tests here."""
+"""One portal with MLflow's server for all tests here."""
 
-from collections.abc import Iterator
+from tests.tracking import tracking
 
-import pytest
-
-from tests.tracking import TrackingPortal, tracking_portal
-
-
-@pytest.fixture(scope="session")
-def tracking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackingPortal]:
-    """A portal with MLflow's server beside it."""
-    with tracking_portal(tmp_path_factory.mktemp("tracking")) as running:
-        yield running
+__all__ = ["tracking"]

@@ -113,6 +113,7 @@ def _run(client: sdk.Client, folder: Path, project: str, **options: Any) -> Pipe
     return ended
 
 
+@pytest.mark.thorough
 def test_the_second_run_of_a_pipeline_is_reused(
     whole_slipway: Callable[[], RunningPortal], tmp_path: Path
 ) -> None:

@@ -118,6 +118,7 @@ def _ended(root: httpx.Client, sweep_id: str, project: str = "vision") -> dict[s
     return sweep
 
 
+@pytest.mark.thorough
 def test_a_sweep_of_four_trials_finds_the_best(whole_slipway: Callable[[], RunningPortal]) -> None:
     project = f"sweeps-{secrets.token_hex(3)}"
     with whole_slipway().client("root") as root:

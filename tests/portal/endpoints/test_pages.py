@@ -23,6 +23,7 @@ def bob(people: Personas) -> Client:
     return browser_of(people.bob)
 
 
+@pytest.mark.thorough
 def test_home_shows_the_endpoints_of_those_who_see_them(
     lab: Lab, people: Personas, bob: Client
 ) -> None:
@@ -173,6 +174,7 @@ def test_limits_and_rules_change_and_an_empty_field_switches_its_rule_off(
     assert lab.show()["limits"]["rate"] is None
 
 
+@pytest.mark.thorough
 def test_it_is_paused_with_a_reason_resumed_and_deleted(lab: Lab, bob: Client) -> None:
     lab.serving()
     assert "Pause digits?" in text_of(bob.get(f"{ONE}/pause"))
@@ -298,6 +300,7 @@ def test_a_rollout_in_an_hour_says_when_its_next_step_comes(lab: Lab, bob: Clien
     assert "Next step" in page
 
 
+@pytest.mark.thorough
 def test_a_replica_that_is_not_ready_says_what_it_waits_for(lab: Lab, bob: Client) -> None:
     def reasons() -> list[str]:
         replicas = json_of(lab.api.get("projects/vision/endpoints/digits/replicas"))
@@ -317,6 +320,7 @@ def test_a_replica_that_is_not_ready_says_what_it_waits_for(lab: Lab, bob: Clien
     }
 
 
+@pytest.mark.thorough
 def test_a_promotion_that_would_wait_for_hardware_says_so(lab: Lab, bob: Client) -> None:
     lab.serving(min_replicas=16, max_replicas=16)
     page = text_of(bob.get(f"{ONE}/promote?model=digits&version=2"))

@@ -26,6 +26,7 @@ def test_promotes_in_a_row_keep_the_newest_replaced_revision_warm_and_no_other(l
         assert lab.show()["nano_usd_per_hour"] == 2 * PRICE
 
 
+@pytest.mark.thorough
 def test_how_long_is_a_setting_with_its_price(lab: Lab, people: Personas, client: Client) -> None:
     assert lab.serving(warm_minutes=30)["warm_minutes"] == 30
     client.force_login(people.bob)

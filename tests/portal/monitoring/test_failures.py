@@ -105,6 +105,7 @@ def test_what_is_refused_adds_and_changes_no_column(traffic: Traffic) -> None:
     assert [prediction["inputs"]["a"] for prediction in matches["items"]] == [3.0]
 
 
+@pytest.mark.thorough
 def test_predictions_are_found_by_status_and_selected_when_asked_for(traffic: Traffic) -> None:
     good = traffic.normal(20)
     bad = _fail(traffic, [3.0, 4.0], 500) + _fail(traffic, [5.0], 504)

@@ -89,6 +89,7 @@ def test_alerts_are_snoozed_and_limits_and_channels_changed_on_pages(
     assert len(traffic.get("monitoring/channels")) == 1
 
 
+@pytest.mark.thorough
 def test_predictions_are_found_and_become_data_on_pages(traffic: Traffic, people: Personas) -> None:
     bob = _browser(people)
     ids = traffic.normal(3)

@@ -185,6 +185,7 @@ def _numbers(bob: Api) -> list[int]:
     return [version["version"] for version in versions]
 
 
+@pytest.mark.thorough
 def test_a_model_is_registered_once_and_promoted(bob: Api, machine: Machine) -> None:
     run_id = start(bob, _modelled())
     _train(bob, machine, run_id)

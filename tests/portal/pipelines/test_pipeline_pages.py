@@ -162,6 +162,7 @@ def test_a_run_is_cancelled_and_resumed_by_somebody_who_pays_then(
     assert "The run is running, so it cannot be resumed." in again
 
 
+@pytest.mark.thorough
 def test_a_run_is_repeated_with_and_without_reuse(
     bob: Api, people: Personas, browse: Browse, machine: Machine
 ) -> None:
@@ -184,6 +185,7 @@ def test_a_run_is_repeated_with_and_without_reuse(
     assert states_of(bob, third.pk)["prepare"] == "running"
 
 
+@pytest.mark.thorough
 def test_the_page_shows_what_differs_from_the_previous_run(
     bob: Api, people: Personas, browse: Browse, machine: Machine
 ) -> None:
@@ -371,6 +373,7 @@ def test_the_palette_finds_runs_by_the_name_of_their_pipeline(
     assert address not in html_of(browse(people.charlie).get("/palette?q=digi"))
 
 
+@pytest.mark.thorough
 def test_pages_cost_as_many_queries_for_many_steps_as_for_few(
     bob: Api, people: Personas, browse: Browse, machine: Machine
 ) -> None:

@@ -28,6 +28,7 @@ def _page(user: User, path: str) -> str:
     return browser.get(path).content.decode()
 
 
+@pytest.mark.thorough
 def test_a_request_reaches_those_who_can_decide_and_the_decision_reaches_the_requester(
     bob: Api, mia: Api, people: Personas, store: Store
 ) -> None:

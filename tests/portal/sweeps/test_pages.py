@@ -148,6 +148,7 @@ def test_buttons_pause_resume_extend_and_stop(
     assert "Run more trials" not in text_of(client.get(page))
 
 
+@pytest.mark.thorough
 def test_pages_cost_as_many_queries_for_many_trials_as_for_few(
     bob: Api, people: Personas, browse: Browse, machine: Machine
 ) -> None:

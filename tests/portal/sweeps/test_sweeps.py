@@ -29,6 +29,7 @@ from tests.portal.sweeps.trials import (
 )
 from tests.portal.training.jobs import take_code
 from tests.portal.workloads.machines import Machine
+from tests.turns import thorough_after
 
 
 def accuracy(parameters: dict[str, Any]) -> dict[str, float]:
@@ -104,7 +105,8 @@ def test_a_sweep_is_shown_whose_first_trial_ends_at_that_moment(bob: Api, machin
 
 
 @pytest.mark.parametrize(
-    "algorithm", ["random", "qmc", "tpe", "tpe-multivariate", "grid", "cma-es", "gp"]
+    "algorithm",
+    thorough_after(6, ["random", "qmc", "tpe", "tpe-multivariate", "grid", "cma-es", "gp"]),
 )
 def test_each_algorithm_keeps_to_the_space(bob: Api, machine: Machine, algorithm: str) -> None:
     parameters = {
@@ -137,7 +139,7 @@ def test_each_algorithm_keeps_to_the_space(bob: Api, machine: Machine, algorithm
     assert len({str(trial["parameters"]) for trial in trials}) > 1
 
 
-@pytest.mark.parametrize("algorithm", ["cma-es", "gp"])
+@pytest.mark.parametrize("algorithm", thorough_after(1, ["cma-es", "gp"]))
 def test_algorithms_that_learn_come_near_the_optimum(algorithm: str) -> None:
     parameters = {
         "x": ParameterSpace(type="float", low=-4, high=4),

@@ -104,6 +104,7 @@ def test_a_deletion_is_undone_by_a_button_for_three_days(
     assert "deleted more than 3 days ago" in refused
 
 
+@pytest.mark.thorough
 def test_a_dataset_is_made_filled_refused_and_taken_all_the_same(people: Personas) -> None:
     browser = Client()
     browser.force_login(people.bob)

@@ -5,24 +5,19 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.portal.web.visitors import Visitor
-from tests.portals import RunningPortal, running_portal
+from tests.portals import RunningPortal, portal
 from tests.processes import wait_for
+
+__all__ = ["portal"]
 
 CUT_S = 5.0
 SOON_S = 3.0
-
-
-@pytest.fixture(scope="module")
-def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
-    """One portal for the tests of this file."""
-    with running_portal(tmp_path_factory.mktemp("streams")) as running:
-        yield running
 
 
 @pytest.fixture

@@ -200,6 +200,7 @@ def test_a_model_that_hangs_is_answered_for(served: Plane, revision: RevisionRou
     assert served.predict(ROW).status == 200
 
 
+@pytest.mark.thorough
 def test_a_shadow_is_asked_and_compared_and_never_answers(
     served: Plane, revision: RevisionRoute
 ) -> None:

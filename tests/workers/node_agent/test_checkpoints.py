@@ -45,6 +45,7 @@ def persistent(machine: Machine) -> Path:
     return machine.data_dir / "persistent" / KEY
 
 
+@pytest.mark.thorough
 def test_the_newest_checkpoint_is_sent_and_again_after_a_kill(machine: Machine) -> None:
     portal = machine.portal
     script = f"{WRITER}\nsave(3)\nsave(7){_WAIT}"

@@ -84,6 +84,7 @@ def test_one_build_serves_all_and_its_log_is_told(portal: FakePortal, building: 
     assert (reports[-1].size_bytes or 0) > 1000
 
 
+@pytest.mark.thorough
 def test_an_environment_is_built_ahead_once_and_its_first_task_finds_it(
     portal: FakePortal, building: Machine
 ) -> None:

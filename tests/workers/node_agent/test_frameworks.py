@@ -122,6 +122,7 @@ def test_the_ranks_of_one_node_find_each_other(site: Site) -> None:
     assert connected(site.portal, (end.task_id, end.epoch)) == [True]
 
 
+@pytest.mark.thorough
 def test_the_ranks_of_two_nodes_find_each_other(
     portal: FakePortal, make_machine: Callable[..., Machine]
 ) -> None:

@@ -50,6 +50,7 @@ def index(tmp_path: Path) -> Iterator[str]:
     server.server_close()
 
 
+@pytest.mark.thorough
 def test_an_index_with_an_account_serves_the_project_that_has_its_password(
     portal: FakePortal, make_machine: Callable[..., Machine], tmp_path: Path, index: str
 ) -> None:
