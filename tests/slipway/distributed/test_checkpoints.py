@@ -20,7 +20,7 @@ TOLERANCE = 1e-9
 @pytest.mark.parametrize(
     ("saved_by", "ranks", "resumed_by", "other_ranks"),
     thorough_after(
-        2,
+        1,
         [
             ("zero3", 4, "zero3", 2),
             ("pipeline:interleaved", 2, "tensor", 2),
@@ -65,7 +65,9 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_resumed(
     assert damaged.name in ends[0].log
 
 
-@pytest.mark.parametrize("harm", ["manifest cut short", "manifest changed", "file missing"])
+@pytest.mark.parametrize(
+    "harm", thorough_after(1, ["manifest cut short", "manifest changed", "file missing"])
+)
 def test_a_torn_checkpoint_is_passed_over(run_ranks: RunRanks, tmp_path: Path, harm: str) -> None:
     for step in (3, 5):
         run_ranks(1, "save_and_go_on", strategy="ddp", folder=str(tmp_path), at_step=step, more=0)

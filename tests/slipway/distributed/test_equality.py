@@ -86,7 +86,7 @@ def test_a_strategy_trains_what_one_process_trains(
     assert ends[0].value["loss_difference"] <= TOLERANCE
 
 
-@pytest.mark.parametrize(("strategy", "world_size", "wishes"), thorough_after(4, WITH_WISHES))
+@pytest.mark.parametrize(("strategy", "world_size", "wishes"), thorough_after(2, WITH_WISHES))
 def test_wishes_change_how_it_is_computed_and_not_what(
     run_ranks: RunRanks, strategy: str, world_size: int, wishes: dict[str, Any]
 ) -> None:
