@@ -5,6 +5,7 @@ import secrets
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shutil import copy
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from slipway.pipeline_runs import run_pipeline
 from slipway.schemas.pipelines import PipelineRunOut
 from tests.integration.training.test_sweeps import TINY
 from tests.portals import RunningPortal, running_slipway
-from tests.processes import children_of, command_of, wait_for
+from tests.processes import ROOT, children_of, command_of, wait_for
 
 pytestmark = pytest.mark.integration
 
@@ -167,3 +168,23 @@ def test_no_step_is_lost_or_run_twice_while_the_worker_is_killed(
         assert [step.attempt for step in run.steps] == [1] * 4
         jobs = root.get("/projects/vision/jobs?limit=200").json()["items"]
         assert len(jobs) == 4
+
+
+@pytest.mark.thorough
+def test_flows_that_came_from_other_tools_run_as_pipelines(
+    whole_slipway: Callable[[], RunningPortal], tmp_path: Path
+) -> None:
+    slipway, project = whole_slipway(), f"moved-{secrets.token_hex(3)}"
+    outputs: dict[tuple[str, str], dict[str, Any]] = {}
+    with sdk.Client(slipway.url, slipway.tokens["root"]) as client:
+        client.projects.create(project, slug=project)
+        for tool in ("kubeflow", "metaflow"):
+            folder = tmp_path / tool
+            folder.mkdir()
+            copy(ROOT / "examples" / "flows" / tool / "flow.py", folder)
+            for step in _run(client, folder, project).steps:
+                outputs[tool, step.step] = step.outputs
+    # As the flows print them in Kubeflow Pipelines 2.17 and Metaflow 2.19.
+    assert outputs["kubeflow", "report"] == {"result": "good enough: 0.978"}
+    best = {"depth": 4, "accuracy": pytest.approx(0.933, abs=1e-3)}
+    assert outputs["metaflow", "choose"] == best
