@@ -125,6 +125,14 @@ def test_the_page_shows_trials_the_best_of_them_and_what_they_cost(
     curve = _curve(vera, sweep_id)
     assert curve["trials"] == [[trial["number"], trial["value"]] for trial in trials]
     assert curve["best"][-1] == [3, best["value"]]
+    match = re.search(r'id="slices-data"[^>]*>([^<]*)<', page)
+    assert match
+    slices = json.loads(match[1])
+    names = [parameter["name"] for parameter in slices["parameters"]]
+    assert slices["trials"] == [
+        [trial["number"], [trial["value"]], [trial["parameters"].get(name) for name in names]]
+        for trial in trials
+    ]
     assert "finished 4 of 4" in text_of(vera.get(SWEEPS))
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.urls import reverse
 
@@ -19,6 +20,8 @@ from slipway.schemas.sweeps import MAX_ON_FRONT, Metric, SweepQuote, SweepState,
 
 # A chart draws this many trials; the best values so far are always all of them.
 MOST_POINTS = 1000
+MOST_IN_SLICES = 500
+MOST_SLICES = 12
 _TONES: dict[str, str] = {
     SweepState.RUNNING: "strong",
     SweepState.PAUSED: "warn",
@@ -135,6 +138,40 @@ def curve_of(sweep: Sweep) -> str:
             "best": best,
         }
     )
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Charts of the metric over each parameter alone, of the newest MOST_IN_SLICES complete trials.
+
+    `data` has `metrics`, `parameters` (name, whether the scale is logarithmic, choices or None) and
+    `trials` as [number, values of the metrics, values of the parameters], None for a parameter that
+    the trial does not have. `left_out` are the names of parameters beyond MOST_SLICES.
+    """
+
+    data: dict[str, Any]
+    left_out: Sequence[str]
+
+    @classmethod
+    def of(cls, sweep: Sweep) -> "Slices | None":
+        """Return the slices of a sweep, None while fewer than two trials are complete."""
+        complete = Trial.objects.filter(sweep=sweep, state=TrialState.COMPLETE)
+        rows = complete.order_by("-number").values_list("number", "value", "other_values", "values")
+        newest = list(rows[:MOST_IN_SLICES])
+        if len(newest) < 2:
+            return None
+        spaces = list(sweep.parameters.items())
+        parameters = [
+            {"name": name, "log": space.log, "choices": space.choices or None}
+            for name, space in spaces[:MOST_SLICES]
+        ]
+        trials = [
+            [number, [value, *others], [values.get(name) for name, _ in spaces[:MOST_SLICES]]]
+            for number, value, others, values in reversed(newest)
+        ]
+        metrics = [f"{metric.name} ({metric.goal})" for metric in sweep.objectives]
+        data = {"metrics": metrics, "parameters": parameters, "trials": trials}
+        return cls(data, [name for name, _ in spaces[MOST_SLICES:]])
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,10 @@ from portal.sweeps.summaries import summaries_of
 from portal.web.base.list_query import Select, listing, search_parameter
 from portal.web.sweeps.forms import ExtensionForm
 from portal.web.sweeps.presenters import (
+    MOST_IN_SLICES,
     ShownFront,
     ShownRepeats,
+    Slices,
     SweepRow,
     compared_runs,
     curve_of,
@@ -100,6 +102,11 @@ def render_sweep(
         or any(group.is_active for group in repeats),
     }
     if request.headers.get("HX-Request") != "true":
-        context |= {"compared": compared_runs(sweep), "most_compared": MOST_COMPARED}
+        context |= {
+            "compared": compared_runs(sweep),
+            "most_compared": MOST_COMPARED,
+            "slices": Slices.of(sweep),
+            "most_in_slices": MOST_IN_SLICES,
+        }
     context["scheduled_run"] = run_of_sweep(sweep.pk)
     return render(request, "web/sweeps/sweep.html", context | WHERE, status=status)
