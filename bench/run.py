@@ -50,6 +50,7 @@ SCRIPTS: dict[str, list[str] | None] = {
     "portal": ["--rounds", "5"],
     "scheduler": ["--sizes", "100"],
     "sweeps": ["--sizes", "10", "1000"],
+    "searches": ["--no-peers", "--configurations", "6"],
     "environments": ["--packages", "20", "--rounds", "1"],
     "serving": None,
     "tracking": ["--rounds", "1", "--runs", "1000"],

@@ -77,6 +77,7 @@ SLOW = {
         "--rounds 1 --runs 40 --points 320 --databases sqlite", {"log_metric_sqlite"}
     ),
     "frameworks": Smoke("--rows scikit_learn --jobs-only", {"rows_unmodified"}),
+    "searches": Smoke("--no-peers --configurations 3", {"asha_compute_vs_random"}),
     "storage": Smoke("--mib 1", {"portal up", "portal down"}),
     "environments": Smoke(
         "--packages 2 --rounds 1", {"empty_cache_2_packages", "warm", "warm_after_restart"}
