@@ -48,6 +48,7 @@ SCRIPTS: dict[str, list[str] | None] = {
     "agent": ["--mib", "40", "--forks", "2"],
     "logs": ["--seconds", "2"],
     "portal": ["--rounds", "5"],
+    "relay": ["--mib", "64", "--rounds", "3"],
     "scheduler": ["--sizes", "100"],
     "sweeps": ["--sizes", "10", "1000"],
     "searches": ["--no-peers", "--configurations", "6"],

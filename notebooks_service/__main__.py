@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--admission", required=True, help="file with the Hub's credentials")
     parser.add_argument("--hub-port", type=int, required=True, help="loopback port of the Hub")
     parser.add_argument("--proxy-port", type=int, required=True, help="loopback port of the proxy")
+    parser.add_argument("--relay-folder", required=True, help="folder of the relay's sockets")
     parser.add_argument("--subdomains", action="store_true", help="a subdomain for each user")
     run(parser.parse_args())
     return 0

@@ -16,6 +16,7 @@ from notebooks_service.authenticator import SlipwayAuthenticator
 from notebooks_service.cookies import cookie_options, restrict_cookies_to_hub
 from notebooks_service.hosts import refuse_other_hosts
 from notebooks_service.portal import Portal
+from notebooks_service.relay import ThroughRelay
 from notebooks_service.route_sync import Follower, HubApi, ProxyCallbacks
 from notebooks_service.spawner import SlipwaySpawner
 from slipway.schemas.hosts import AllowedHosts
@@ -138,6 +139,8 @@ def _proxy(config: Config, arguments: Namespace, admission: dict[str, str]) -> N
     config.ConfigurableHTTPProxy.should_start = False
     config.ConfigurableHTTPProxy.api_url = f"http://{_LOOPBACK}:{arguments.proxy_port}"
     config.ConfigurableHTTPProxy.auth_token = admission["proxy_secret"]
+    through_relay = ThroughRelay(Path(arguments.relay_folder))
+    config.JupyterHubHTTPClient.session_options = {"middlewares": (through_relay,)}
 
 
 def _sign_in(config: Config, arguments: Namespace, admission: dict[str, str]) -> None:

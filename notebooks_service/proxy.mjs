@@ -17,6 +17,8 @@ const { values } = parseArgs({
     "error-target": { type: "string" },
     // The notebooks' address, for messages.
     url: { type: "string" },
+    // Servers in pools are reached by Unix sockets in this folder.
+    "relay-folder": { type: "string" },
     // A host with its port, as often as needed; with a dot in front any name below it.
     host: { type: "string", multiple: true },
   },
@@ -49,7 +51,19 @@ function refusalOf(req, allowed) {
 
 const TITLES = { 400: "Bad Request", 421: "Misdirected Request" };
 
+const RELAYED = /^([0-9a-f]{32})\.relay\.invalid$/;
+
 class NotebooksProxy extends ConfigurableProxy {
+  proxyOptsForTarget(target) {
+    const options = super.proxyOptsForTarget(target);
+    const match = RELAYED.exec(target.hostname);
+    if (match !== null) {
+      delete options.agent;
+      options.target.socketPath = `${values["relay-folder"]}/${match[1]}.sock`;
+    }
+    return options;
+  }
+
   handleProxyWeb(req, res) {
     return refuse(req, res, values.host) ? undefined : super.handleProxyWeb(req, res);
   }

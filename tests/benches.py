@@ -47,6 +47,7 @@ QUICK = {
     "readers": Smoke("--no-peers", {"wrong_files_Slipway"}),
     "drift": Smoke("--models 1 --trials 1 --no-peer", {"false_alarm_rate", "power_0.3sd"}),
     "scheduler": Smoke("--sizes 100", {"decision_ms_100"}),
+    "relay": Smoke("--mib 1 --rounds 1 --streams 20", {"download", "upload", "round_trip_p50"}),
     "portal": Smoke(
         "--rounds 2 --projects 3 --users 5 --events 20 --only /settings",
         {"GET /settings/audit", "GET /settings/people"},

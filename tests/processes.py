@@ -164,7 +164,7 @@ class Installation:
         self.folder = folder
         self.data_dir = folder / "data"
         self.portal_port, self.control_health_port, self.redis_port = free_ports(3)
-        (self.gateway_port,) = free_ports(1)
+        self.gateway_port, self.relay_port = free_ports(2)
         self.notebooks_port, self.hub_port, self.proxy_port = free_ports(3)
         self.environ = clean_environment() | {
             "SLIPWAY_DATA_DIR": str(self.data_dir),
@@ -172,6 +172,7 @@ class Installation:
             "SLIPWAY_CONTROL_HEALTH_PORT": str(self.control_health_port),
             "SLIPWAY_REDIS_PORT": str(self.redis_port),
             "SLIPWAY_GATEWAY_PORT": str(self.gateway_port),
+            "SLIPWAY_RELAY_PORT": str(self.relay_port),
             "SLIPWAY_NOTEBOOKS_PORT": str(self.notebooks_port),
             "SLIPWAY_NOTEBOOKS_HUB_PORT": str(self.hub_port),
             "SLIPWAY_NOTEBOOKS_PROXY_PORT": str(self.proxy_port),
@@ -180,6 +181,7 @@ class Installation:
             "SLIPWAY_EMBEDDED_NODE": "false",
             "SLIPWAY_EMBEDDED_GATEWAY": "false",
             "SLIPWAY_EMBEDDED_NOTEBOOKS": "false",
+            "SLIPWAY_EMBEDDED_RELAY": "false",
             # Nor MLflow's server, which takes seconds to load; tests of it set it, too.
             "SLIPWAY_EMBEDDED_TRACKING": "false",
             # Jobs find what the tests find, instead of an environment built for each installation.

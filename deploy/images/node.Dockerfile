@@ -18,7 +18,7 @@ RUN python3 -m venv /opt/jobs \
 # The agent has its own packages, so that the process with its token never loads those of a job.
 # It retains pip, because it builds the environments of jobs.
 RUN python3 -m venv /opt/slipway \
- && grep -E '^(docker|nvidia-ml-py|requests|urllib3|uv)==' /build/portal.txt >>/build/slipway.txt \
+ && grep -E '^(docker|nvidia-ml-py|requests|urllib3|uv|websockets)==' /build/portal.txt >>/build/slipway.txt \
  && /opt/slipway/bin/pip install -r /build/slipway.txt
 COPY requirements /app/requirements
 COPY platform/slipway /app/platform/slipway

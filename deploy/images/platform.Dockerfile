@@ -33,7 +33,7 @@ COPY --from=build /opt/slipway /opt/slipway
 COPY --from=build /app /app
 RUN useradd --uid 10001 --create-home slipway \
  && install --directory --owner slipway --group slipway --mode 0700 \
-      /data /data/gateway /data/notebooks /data/predictions \
+      /data /data/gateway /data/notebooks /data/predictions /data/relay \
  && install --directory --owner slipway --group slipway /join \
  && chown --recursive slipway:slipway /app/.cache /app/.staticfiles
 ENV PATH=/opt/slipway/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \

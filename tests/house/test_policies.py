@@ -37,6 +37,7 @@ _DOORS = (
     "socketserver",
     "starlette",
     "tornado",
+    "websockets.asyncio.server",
     "wsgiref",
 )
 

@@ -131,6 +131,7 @@ _ROUTES = {
     ),
     "control_health_port": (("GET", "/metrics"),),
     "gateway_port": (("GET", "/metrics"), ("GET", "/stats"), ("POST", "/v1/any/predict")),
+    "relay_port": (("GET", "/relay"),),
     "notebooks_proxy_port": (("GET", "/api/routes"), ("POST", "/api/routes/x")),
     "notebooks_hub_port": (
         ("GET", "/hub/api/users"),

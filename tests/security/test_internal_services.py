@@ -29,6 +29,7 @@ from tests.processes import children_of, command_of, wait_for
 pytestmark = pytest.mark.thorough
 _LISTENING = "0A"
 _HTTP_REFUSED = (401, 403)
+_PARTS = ("NODE", "GATEWAY", "NOTEBOOKS", "TRACKING", "RELAY")
 
 
 @dataclass
@@ -231,6 +232,11 @@ SERVICES: dict[str, Service] = {
             closed={"/v1/any/predict": "POST", "/invocations": "POST", "/v2/models/any": "GET"},
         ),
     ),
+    "relay": Service(
+        "public TCP, and Unix sockets",
+        "token of a node; alive without",
+        _http(lambda world: world.settings.relay_port, "/healthz", closed={"/relay": "GET"}),
+    ),
     "notebooks": Service(
         "public TCP, and loopback TCP for its routes",
         "token",
@@ -267,12 +273,10 @@ ELSEWHERE = {"replica": "mutual proof of a secret", "shim": "sender below the sh
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """All of Slipway, with every process that it can start and a notebook at work."""
-    embedded_parts = {
-        f"SLIPWAY_EMBEDDED_{part}": "true" for part in ("NODE", "GATEWAY", "NOTEBOOKS", "TRACKING")
-    }
+    embedded_parts = {f"SLIPWAY_EMBEDDED_{part}": "true" for part in _PARTS}
     folder = tmp_path_factory.mktemp("internal")
     with running_notebooks(folder, node=None, **embedded_parts) as running:
-        for name in ("tracking", "gateway", "hub", "notebooks", "agent"):
+        for name in ("tracking", "gateway", "relay", "hub", "notebooks", "agent"):
             running.program.wait_for_text(f"{name} ready", within_s=120)
         bob = Person(running, "bob", PASSWORD)
         desk = bob.open(bob.ready())
@@ -343,9 +347,7 @@ def _unix_paths(world: World) -> list[str]:
 
 def test_every_process_of_an_installation_is_in_the_table(world: World) -> None:
     at = world.running.installation
-    environ = dict(at.environ) | {
-        f"SLIPWAY_EMBEDDED_{part}": "true" for part in ("NODE", "GATEWAY", "NOTEBOOKS", "TRACKING")
-    }
+    environ = dict(at.environ) | {f"SLIPWAY_EMBEDDED_{part}": "true" for part in _PARTS}
     settings = read_env(environ, Path(os.devnull))
     specs = [
         *up.process_specs(settings, environ),
@@ -370,6 +372,7 @@ def test_nothing_else_listens(world: World) -> None:
         settings.control_health_port,
         settings.portal_port,
         settings.gateway_port,
+        settings.relay_port,
         settings.notebooks_port,
         settings.notebooks_proxy_port,
         settings.notebooks_hub_port,

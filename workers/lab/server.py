@@ -26,6 +26,7 @@ _ADDRESS: Final = "SLIPWAY_LAB_ADDRESS"
 _PUBLIC_URL: Final = "JUPYTERHUB_PUBLIC_URL"
 _LOOPBACK: Final = "127.0.0.1"
 _BACKLOG: Final = 256
+_HTTP_PORT: Final = 80
 _EXTENSIONS: Final = {
     "jupyterlab": True,
     "jupyter_server_terminals": True,
@@ -86,7 +87,8 @@ def use_system_resolver() -> None:
 def bind() -> tuple[socket.socket, str]:
     """Bind a free port of the node's address. Return the socket and `host:port`.
 
-    A server without network is given a socket that listens outside.
+    A server without network is given a socket that listens outside, and one on a node that cannot
+    be dialled a Unix socket. That one's address is the name under which the relay knows it.
     """
     advertised = os.environ.get(_ADDRESS, _LOOPBACK)
     is_here = advertised == _LOOPBACK
@@ -95,6 +97,8 @@ def bind() -> tuple[socket.socket, str]:
     if number:
         bound = socket.socket(fileno=int(number))
         bound.setblocking(False)
+        if bound.family == socket.AF_UNIX:
+            return bound, advertised
         return bound, f"{advertised}:{bound.getsockname()[1]}"
     bound = socket.socket(family, socket.SOCK_STREAM)
     everywhere = "::" if family == socket.AF_INET6 else "0.0.0.0"  # noqa: S104 - for other machines
@@ -111,7 +115,7 @@ def run(desk: Workspace | None = None) -> None:
     desk = desk or current_workspace()
     desk.prepare(before=legacy_folder(desk))
     bound, address = bind()
-    port = bound.getsockname()[1]
+    port = _HTTP_PORT if bound.family == socket.AF_UNIX else bound.getsockname()[1]
     prefix = os.environ.get("JUPYTERHUB_SERVICE_PREFIX", "/")
     forget_variables()
     os.environ.update(desk.variables())

@@ -131,6 +131,8 @@ class Launch:
     keep_on_fence: bool = False
     log_bound_bytes: int = BOUND_BYTES
     cold_reason: str = ""
+    # Socket that a server of the platform listens on, where the node cannot be dialled.
+    listen_path: str = ""
     # Globs of files in the working folder that are kept at the end, and their bytes in all.
     keep: tuple[str, ...] = ()
     keep_limit_bytes: int = 0

@@ -4,6 +4,7 @@ import fcntl
 import socket
 import struct
 from contextlib import suppress
+from pathlib import Path
 
 _SIOCGIFADDR = 0x8915
 _SIOCSIFFLAGS, _SIOCSIFADDR, _SIOCSIFNETMASK = 0x8914, 0x8916, 0x891C
@@ -45,6 +46,20 @@ def listen_on_free_port(address: str) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.bind((address, 0))
+        listener.listen(_BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def listen_on_path(path: str) -> socket.socket:
+    """Open a Unix socket that only processes of this user can connect to."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        Path(path).unlink(missing_ok=True)
+        listener.bind(path)
+        Path(path).chmod(0o600)
         listener.listen(_BACKLOG)
     except OSError:
         listener.close()

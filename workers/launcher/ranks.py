@@ -16,7 +16,7 @@ from workers.launcher.exit_reasons import RankEnding
 from workers.launcher.launch import Launch
 from workers.launcher.logs import LogWriter
 from workers.launcher.mounts import View, graphics_devices
-from workers.launcher.network import listen_on_free_port
+from workers.launcher.network import listen_on_free_port, listen_on_path
 from workers.launcher.platform_programs import READABLE_PACKAGES
 from workers.launcher.program import STACK_SIGNAL, Program
 from workers.launcher.rank_env import LISTENER_VARIABLE
@@ -29,7 +29,7 @@ _TAIL_BYTES: Final = 16 * 1024
 _MEMORY_SLACK_BYTES: Final = 1024**3
 _LAST_DESCRIPTOR: Final = 1 << 20
 _LEAST_SHM_BYTES: Final = 64 << 20
-_LISTENER: Final = 3
+_STDERR: Final = 2
 _MOST_OPEN_FILES: Final = 1 << 16
 NOT_STARTED: Final = 127
 
@@ -92,7 +92,13 @@ class Rank:
 
 
 def open_listener(launch: Launch, program: Program) -> socket.socket | None:
-    """Open the socket of a server that clients outside the sandbox's network will reach."""
+    """Open the socket of a server that clients outside the sandbox's network will reach.
+
+    On a node that cannot be dialled it is a Unix socket, for the agent. User code gets it open and
+    cannot put another in its place.
+    """
+    if launch.listen_path and program.kind == "own":
+        return listen_on_path(launch.listen_path)
     if not launch.confined.offline or program.kind != "own":
         return None
     is_local = launch.address in ("", "127.0.0.1", "localhost")
@@ -128,9 +134,12 @@ def start_rank(
     shim = os.getpid()
     pid = os.fork()
     if pid == 0:
+        kept = None
         if listener is not None:
-            env = {**env, LISTENER_VARIABLE: str(_LISTENER)}
-        _enter(launch, writing, shim, forked=forked, sandbox=sandbox, listener=listener)
+            # It keeps its number: objects of the shim close their own ones when they are released.
+            kept = listener.detach()
+            env = {**env, LISTENER_VARIABLE: str(kept)}
+        _enter(launch, writing, shim, forked=forked, sandbox=sandbox, kept=kept)
         if forked:
             return InRank(program, env)
         _replace(program, env)
@@ -161,7 +170,7 @@ def start_helper(
         os.close(writing)
         raise
     if pid == 0:
-        _enter(launch, writing, shim, forked=False, sandbox=sandbox, listener=None)
+        _enter(launch, writing, shim, forked=False, sandbox=sandbox, kept=None)
         _replace(program, env)
     os.close(writing)
     return Helper(pid, reading)
@@ -174,9 +183,12 @@ def _enter(
     *,
     forked: bool,
     sandbox: Sandbox | None,
-    listener: socket.socket | None,
+    kept: int | None,
 ) -> None:
-    """Turn the new fork into a rank: session, limits, streams, confinement. Exit on failure."""
+    """Turn the new fork into a rank: session, limits, streams, confinement. Exit on failure.
+
+    `kept` is a descriptor that the rank has besides its streams.
+    """
     confined = launch.confined
     try:
         os.setsid()
@@ -188,10 +200,12 @@ def _enter(
             sandbox.enter()
         os.chdir(launch.work_dir)
         _redirect(output)
-        if listener is not None:
-            os.dup2(listener.fileno(), _LISTENER, inheritable=True)
+        if kept is not None:
+            os.set_inheritable(kept, True)
         if forked:
-            os.closerange(_LISTENER + (listener is not None), _LAST_DESCRIPTOR)
+            last_stream = kept if kept is not None else _STDERR
+            os.closerange(_STDERR + 1, last_stream)
+            os.closerange(last_stream + 1, _LAST_DESCRIPTOR)
         if confined.level in ("users", "shared"):
             confine(confinement_of(launch))
             # Users of other projects see the same /dev/shm.

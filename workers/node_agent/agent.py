@@ -41,6 +41,7 @@ from workers.node_agent.log_shipper import LogShipper
 from workers.node_agent.notifier import Notifier
 from workers.node_agent.portal import Portal
 from workers.node_agent.reconciler import Reconciler
+from workers.node_agent.relay import NodeRelay, served_by
 from workers.node_agent.reporter import Reporter
 from workers.node_agent.retention import prune_periodically
 from workers.node_agent.runner import NodeServices
@@ -176,6 +177,9 @@ class Agent:
             "Pythons": self._follow_pythons,
             "retention": lambda: prune_periodically(self._folders, self._table),
         }
+        if self._settings.allocation is not None:
+            served = served_by(self._table, self._folders)
+            parts["relay"] = NodeRelay(self._portal, self._settings.url, served).run
         async with asyncio.TaskGroup() as group:
             for name, part in parts.items():
                 group.create_task(_run_forever(name, part))

@@ -69,7 +69,8 @@ def forget_tokens() -> None:
 def claim_slot(base: Path) -> NodeFolders:
     """Return the first free folder below `base`, locked for this process. Raises AgentError.
 
-    Folders are used again by later allocations, so their environments are built once.
+    Folders are used again by later allocations, so their environments are built once. What projects
+    keep is one folder for all of them, so that a notebook finds its files wherever it starts.
     """
     for number in range(_SLOTS):
         folders = NodeFolders(base / str(number))
@@ -78,5 +79,6 @@ def claim_slot(base: Path) -> NodeFolders:
             folders.lock()
         except AgentError:
             continue
+        folders.persistent = base / folders.persistent.name
         return folders
     raise AgentError(f"{_SLOTS} agents already run with folders below {base}.")

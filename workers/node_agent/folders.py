@@ -124,9 +124,18 @@ class NodeFolders:
         """Folder of the sockets between ranks and their shims."""
         return self.sockets / "contact"
 
+    @property
+    def listeners(self) -> Path:
+        """Folder of the sockets that the relay leads to, for the agent and its shims alone."""
+        return self.sockets / "listen"
+
     def contact(self, handle: str) -> Path:
         """Return the socket by which ranks reach their shim. Its path must be short."""
         return self.contacts / hashlib.sha256(handle.encode()).hexdigest()[:16] / "s"
+
+    def listener(self, handle: str) -> Path:
+        """Return the socket that a served task listens on, if the relay leads to it."""
+        return self.listeners / hashlib.sha256(handle.encode()).hexdigest()[:16]
 
     def task(self, handle: str) -> TaskFolder:
         """Return the folder of one attempt. Raises StartError for an invalid name."""
@@ -154,6 +163,7 @@ class NodeFolders:
         for folder in (
             *(self.root, self.tasks, self.persistent, self.cache),
             *(self.snapshots, self.environments, self.images, self.contacts),
+            self.listeners,
         ):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in (self.code, self.code / "workers", self.sdk):

@@ -21,6 +21,7 @@ from slipway.schemas.agent import (
     Samples,
     TaskKey,
 )
+from slipway.schemas.relay import RelayGrant
 from slipway.schemas.workspace_files import FileReport
 from workers.node_agent.errors import StaleEpoch
 from workers.portal_client.client import TIMEOUT_S, AsyncPortalClient, PortalRefused, parsed
@@ -37,9 +38,11 @@ class Portal:
 
     def __init__(self, url: str, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._client = AsyncPortalClient(f"{url}/api/agent/v1/", transport=transport)
+        self.node_token = ""
 
     def use_token(self, node_token: str) -> None:
         """Speak as this node from now on."""
+        self.node_token = node_token
         self._client.use_token(node_token)
 
     async def close(self) -> None:
@@ -63,6 +66,10 @@ class Portal:
         query = {"seen": str(seen), "wait_s": str(int(_POLL_S))}
         answer = await self._call("GET", "desired", params=query, timeout=_POLL_S + TIMEOUT_S)
         return parsed(DesiredState, answer)
+
+    async def relay(self) -> RelayGrant:
+        """Return the address of the relay."""
+        return parsed(RelayGrant, await self._call("GET", "relay"))
 
     async def report(self, reports: Reports) -> ReportsAnswer:
         """Report events of tasks, in order."""

@@ -13,7 +13,6 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Field,
     SecretStr,
@@ -23,6 +22,7 @@ from pydantic import (
 )
 
 from portal.config.env_file import ENV_FILE_VARIABLE, SettingsError, env_file, read_dotenv
+from portal.config.env_ports import PortSettings
 from portal.config.keyfiles import redis_password
 from slipway.schemas.hosts import authorities_of, parse_authority
 
@@ -37,7 +37,7 @@ CLIENT_VARIABLES = frozenset(
 )
 
 
-class Env(BaseModel):
+class Env(PortSettings):
     """The settings. SLIPWAY_DATA_DIR sets the field `data_dir`, and so on, except for aliases."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,56 +53,11 @@ class Env(BaseModel):
         "administrator and SLIPWAY_ALLOWED_HOSTS.",
         examples=["127.0.0.1"],
     )
-    portal_port: int = Field(
-        default=8000, ge=1, le=65535, description="Port of the portal.", examples=["8000"]
-    )
-    gateway_port: int = Field(
-        default=8002,
-        ge=1,
-        le=65535,
-        description="Port of the gateway, which serves predictions.",
-        examples=["8002"],
-    )
     gateway_public_url: str = Field(
         default="",
         description="Address at which clients reach the gateway; empty means "
         "http://localhost:<gateway port>.",
         examples=["https://predict.example.org"],
-    )
-    notebooks_port: int = Field(
-        default=8001,
-        ge=1,
-        le=65535,
-        description="Port of notebooks, a separate origin.",
-        examples=["8001"],
-    )
-    notebooks_hub_port: int = Field(
-        default=8005,
-        ge=1,
-        le=65535,
-        description="Loopback port of JupyterHub, behind the notebooks' proxy.",
-        examples=["8005"],
-    )
-    notebooks_proxy_port: int = Field(
-        default=8006,
-        ge=1,
-        le=65535,
-        description="Loopback port of the notebooks proxy's routing API.",
-        examples=["8006"],
-    )
-    control_health_port: int = Field(
-        default=8003,
-        ge=1,
-        le=65535,
-        description="Loopback port of the control worker's health and metrics.",
-        examples=["8003"],
-    )
-    redis_port: int = Field(
-        default=8004,
-        ge=1,
-        le=65535,
-        description="Loopback port of the embedded Redis.",
-        examples=["8004"],
     )
     public_url: str = Field(
         default="",
@@ -128,6 +83,13 @@ class Env(BaseModel):
         description="Whether each person's notebooks get a subdomain; needs a wildcard in DNS and "
         "in the certificate.",
         examples=["true"],
+    )
+    relay_public_url: str = Field(
+        default="",
+        description="Address at which agents in pools reach the relay, whose path is /relay; empty "
+        "means the port of the relay at their address of the portal, or the path /relay of the "
+        "portal if that is https.",
+        examples=["https://slipway.example.org"],
     )
     allowed_hosts: str = Field(
         default="",
@@ -195,7 +157,7 @@ class Env(BaseModel):
         "by commas; all others must be public and use https.",
         examples=["chat.internal:443"],
     )
-    process: Literal["portal", "control", "tracking", "gateway", "notebooks"] = Field(
+    process: Literal["portal", "control", "tracking", "gateway", "notebooks", "relay"] = Field(
         default="portal",
         description="Process that `manage.py run` starts, when each has its own container.",
         examples=["gateway"],
@@ -221,6 +183,12 @@ class Env(BaseModel):
     embedded_notebooks: bool = Field(
         default=True,
         description="Whether `manage.py up` runs JupyterHub and its proxy on this machine.",
+        examples=["true"],
+    )
+    embedded_relay: bool = Field(
+        default=True,
+        description="Whether this installation runs the relay, through which notebooks in pools "
+        "are reached.",
         examples=["true"],
     )
     job_python: str = Field(
@@ -314,7 +282,7 @@ class Env(BaseModel):
     def _absolute(cls, value: Path) -> Path:
         return (ROOT / value.expanduser()).resolve()
 
-    @field_validator("internal_url", "gateway_public_url")
+    @field_validator("internal_url", "gateway_public_url", "relay_public_url")
     @classmethod
     def _check_url(cls, value: str) -> str:
         if value:

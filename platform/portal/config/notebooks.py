@@ -22,6 +22,7 @@ from portal.config.local_node import (
     portal_url,
     write_for_owner,
 )
+from portal.config.relay import folder_of as relay_folder
 from portal.config.supervision.probes import http_alive, http_ready
 from portal.config.supervision.supervisor import ProcessSpec
 
@@ -109,6 +110,7 @@ def _proxy(settings: Env, environ: dict[str, str], admission: HubCredentials) ->
             *("--api-ip", LOOPBACK, "--api-port", str(settings.notebooks_proxy_port)),
             *("--default-target", hub, "--error-target", f"{hub}/hub/error"),
             *("--url", settings.notebooks_url, *(f"--host={host}" for host in hosts)),
+            *("--relay-folder", str(relay_folder(settings))),
         ),
         env=base_environment(environ) | {"CONFIGPROXY_AUTH_TOKEN": admission.proxy_secret},
         ready=http_ready(host, settings.notebooks_port, health, named=named),
@@ -126,6 +128,7 @@ def _hub(settings: Env, environ: dict[str, str]) -> ProcessSpec:
         *("--url", settings.notebooks_url, "--admission", str(_file(settings))),
         *("--hub-port", str(settings.notebooks_hub_port)),
         *("--proxy-port", str(settings.notebooks_proxy_port)),
+        *("--relay-folder", str(relay_folder(settings))),
     ]
     if settings.notebooks_subdomains:
         argv.append("--subdomains")

@@ -14,6 +14,7 @@ from typing import NoReturn
 from portal.config import notebooks, up
 from portal.config.env import ROOT, Env, env
 from portal.config.gateway import gateway_spec, token_file, token_of
+from portal.config.relay import relay_spec
 from portal.config.supervision.console import Console
 from portal.config.supervision.errors import StartError
 from portal.config.supervision.supervisor import NAME, ProcessSpec, Supervisor
@@ -39,6 +40,8 @@ def specs_of(settings: Env, environment: dict[str, str]) -> list[ProcessSpec]:
                     "`manage.py prepare --for-up` first, or `manage.py gateway_token`."
                 )
             return [gateway_spec(settings, environment)]
+        case "relay":
+            return [relay_spec(settings, environment)]
         case "notebooks":
             process_specs = notebooks.notebooks_specs(settings, environment)
             if not process_specs:

@@ -27,6 +27,9 @@ SLIPWAY_NOTEBOOKS_URL = ENV.notebooks_url
 SLIPWAY_NOTEBOOKS_SUBDOMAINS = ENV.notebooks_subdomains
 # As servers on the Hub's own machine reach it.
 SLIPWAY_NOTEBOOKS_HUB_API = f"http://127.0.0.1:{ENV.notebooks_hub_port}/hub/api"
+SLIPWAY_RELAY_PUBLIC_URL = ENV.relay_public_url
+SLIPWAY_RELAY_PORT = ENV.relay_port
+SLIPWAY_HAS_RELAY = ENV.embedded_relay
 # Packages that nodes install for tasks without an environment.
 SLIPWAY_JOB_REQUIREMENTS = ROOT / "requirements" / "jobs.txt"
 SLIPWAY_PACKAGE_INDEXES = ENV.package_indexes

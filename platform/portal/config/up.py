@@ -1,8 +1,8 @@
 """`manage.py up`: start all of Slipway on this machine, in the foreground, with one log.
 
 Prepares first (a child: migrations, static files, the first administrator), then supervises the
-embedded Redis, MLflow's server, the control worker, the portal, the gateway, JupyterHub with its
-proxy and the agent of this machine's node. This process loads neither Django nor Celery.
+embedded Redis, MLflow's server, the control worker, the portal, the gateway, the relay, JupyterHub
+with its proxy and the agent of this machine's node. This process loads neither Django nor Celery.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from portal.config import gateway, local_node, notebooks
+from portal.config import gateway, local_node, notebooks, relay
 from portal.config.env import ROOT, Env, env
 from portal.config.keyfiles import metrics_token, redis_password
 from portal.config.setup.state import is_prepared
@@ -121,6 +121,8 @@ def process_specs(settings: Env, environment: dict[str, str]) -> list[ProcessSpe
     specs += [control_spec(settings, environment), portal_spec(settings, environment)]
     if settings.embedded_gateway:
         specs.append(gateway.gateway_spec(settings, environment))
+    if settings.embedded_relay:
+        specs.append(relay.relay_spec(settings, environment))
     return specs
 
 
@@ -133,6 +135,8 @@ def _listening_ports(settings: Env) -> list[ListeningPort]:
         ports.append(ListeningPort("SLIPWAY_REDIS_PORT", _LOOPBACK, settings.redis_port))
     if settings.embedded_gateway:
         ports.append(ListeningPort("SLIPWAY_GATEWAY_PORT", settings.bind, settings.gateway_port))
+    if settings.embedded_relay:
+        ports.append(ListeningPort("SLIPWAY_RELAY_PORT", settings.bind, settings.relay_port))
     if settings.runs_notebooks:
         ports += [
             ListeningPort(
@@ -195,6 +199,7 @@ def _start(settings: Env, arguments: argparse.Namespace) -> int:
         asyncio.run(supervisor.run(say_ready))
     finally:
         remove_socket(settings.data_dir)
+        relay.remove_folder(settings)
     console.line(NAME, "stopped")
     return 0
 

@@ -11,6 +11,7 @@ from portal.core.errors import Conflict
 from portal.notebooks.hub_tokens import server_token
 from portal.notebooks.models import Server
 from portal.workloads.models import Lease, Workload
+from portal.workloads.services.relay import relay_target
 from portal.workloads.tokens import token_of
 from slipway.schemas.notebook_servers import hub_name
 
@@ -61,6 +62,9 @@ def start_of(workload: Workload) -> str:
 def variables_of(server: Server, workload: Workload, node_address: str) -> Mapping[str, str]:
     """Return the environment variables of the server on the machine with that address."""
     is_here = node_address in ("", _LOOPBACK, "localhost")
+    target = relay_target(workload)
+    address = _LOOPBACK if is_here else node_address
+    address = target.address if target is not None else address
     url: str = settings.SLIPWAY_NOTEBOOKS_URL
     hub_api = settings.SLIPWAY_NOTEBOOKS_HUB_API if is_here else f"{url}/hub/api"
     user, prefix, name = server.owner_id, prefix_of(server), hub_name(server.pk)
@@ -90,7 +94,7 @@ def variables_of(server: Server, workload: Workload, node_address: str) -> Mappi
         "JUPYTERHUB_PUBLIC_HUB_URL": f"{url}/hub/",
         "JUPYTERHUB_ALLOW_TOKEN_IN_URL": "0",
         "SLIPWAY_LAB_REPORTS": f"{settings.SLIPWAY_URL}/api/hub/v1/labs/{server.pk}/reports",
-        "SLIPWAY_LAB_ADDRESS": _LOOPBACK if is_here else node_address,
+        "SLIPWAY_LAB_ADDRESS": address,
         "SLIPWAY_LAB_PAGE": page_of(server),
         # Limits that the resource meter shows.
         "MEM_LIMIT": str(workload.tier.memory_bytes),

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
+from slipway.cli.completion import complete_pool
 from slipway.cli.environment_option import EnvironmentOption
 from slipway.cli.exits import ExitCode, UsageMistake
 from slipway.cli.login import has_browser
@@ -16,6 +17,7 @@ from slipway.cli.prompts import confirm
 from slipway.cli.quantities import parse_pairs
 from slipway.cli.session import Session, command
 from slipway.cli.tables import CellOverflow, ListColumn
+from slipway.cli.train import PoolOption
 from slipway.errors import NotFound
 from slipway.schemas.money import dollars
 from slipway.schemas.notebook_servers import NotebookState, ServerOut
@@ -65,6 +67,7 @@ def start(
     tier: Annotated[
         str | None, typer.Option("--tier", help="Hardware of a new server. Default: the cheapest.")
     ] = None,
+    pool: PoolOption = None,
     requirements: Annotated[
         Path | None,
         typer.Option("--requirements", "-r", help="Requirements file with packages to install."),
@@ -89,7 +92,18 @@ def start(
     """Launch a notebook server, or start one of yours again."""
     place, notebooks = session.project(project), session.client.notebooks
     known = _find_server(session, notebook, place)
-    given = (tier, requirements, environment, idle, max_hours, daily_start, daily_stop, days, tag)
+    given = (
+        tier,
+        pool,
+        requirements,
+        environment,
+        idle,
+        max_hours,
+        daily_start,
+        daily_stop,
+        days,
+        tag,
+    )
     if known is not None:
         _require_none(notebook, given)
         made = notebooks.start(known.id, project=place)
@@ -98,6 +112,7 @@ def start(
             notebook,
             project=place,
             tier=tier,
+            pool=pool,
             requirements=_text_of(requirements),
             environment=environment,
             idle_minutes=idle,
@@ -167,6 +182,14 @@ def edit(
     tier: Annotated[
         str | None, typer.Option("--tier", help="New hardware, only while stopped.")
     ] = None,
+    pool: Annotated[
+        str | None,
+        typer.Option(
+            "--pool",
+            help="New pool, only while stopped; '' for the nodes of the installation.",
+            autocompletion=complete_pool,
+        ),
+    ] = None,
     environment: Annotated[
         str | None,
         typer.Option(
@@ -191,7 +214,7 @@ def edit(
     ] = False,
     project: ProjectOption = None,
 ) -> None:
-    """Change your server. Stop it first to change its tier, environment or time limit."""
+    """Change your server. Stop it first to change its tier, pool, environment or time limit."""
     if unscheduled and (daily_start or daily_stop):
         raise UsageMistake(
             "--unscheduled excludes the options of a schedule.",
@@ -203,6 +226,7 @@ def edit(
         _get_server(session, notebook, place).id,
         project=place,
         tier=tier,
+        pool=pool,
         environment=environment,
         idle_minutes=idle,
         max_hours=max_hours,
@@ -338,6 +362,7 @@ def _write(session: Session, server: ServerOut) -> None:
             "Stops when idle for": f"{server.idle_minutes_in_force:g} minutes",
             "Every day": _schedule_of(server),
             "Whose": server.owner,
+            "Pool": server.pool,
             "Tier": server.tier,
             "Network": server.network,
             "Price" if not runs else "Stopping saves": (

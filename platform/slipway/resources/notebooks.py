@@ -38,6 +38,7 @@ class Notebooks:
         *,
         project: str,
         tier: str | None = None,
+        pool: str | None = None,
         requirements: str | None = None,
         environment: str | None = None,
         idle_minutes: int | None = None,
@@ -49,7 +50,8 @@ class Notebooks:
     ) -> ServerOut:
         """Launch a notebook server. `tier` is the cheapest unless given.
 
-        `environment` is one of the project, such as `vision` or `vision@3`.
+        `environment` is one of the project, such as `vision` or `vision@3`. In a `pool` another
+        scheduler allocates its node.
 
         It stops `idle_minutes` (60) after the last activity, sooner on expensive tiers. Files
         remain. At `daily_start` and `daily_stop` ("08:00", UTC) of `days` ("mon" to "fri" unless
@@ -59,6 +61,7 @@ class Notebooks:
             ServerIn,
             name=name,
             tier=tier,
+            pool=pool,
             requirements=requirements,
             environment=environment,
             idle_minutes=idle_minutes,
@@ -76,6 +79,7 @@ class Notebooks:
         *,
         project: str,
         tier: str | None = None,
+        pool: str | None = None,
         environment: str | None = None,
         idle_minutes: int | None = None,
         max_hours: float | None = None,
@@ -85,12 +89,14 @@ class Notebooks:
     ) -> ServerOut:
         """Change a server of yours. An empty time and 0 hours remove those limits.
 
-        `tier`, `environment` and `max_hours` change only while it is stopped. `environment` is one
+        `tier`, `pool`, `environment` and `max_hours` change only while it is stopped. An empty
+        `pool` stands for the nodes of the installation. `environment` is one
         of the project, such as `vision` or `vision@3`, or `installation`.
         """
         body = build(
             ServerEdit,
             tier=tier,
+            pool=pool,
             environment=environment,
             idle_minutes=idle_minutes,
             max_hours=max_hours,

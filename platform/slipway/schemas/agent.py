@@ -18,6 +18,7 @@ POST environments/{digest}/reports          EnvironmentReport (live build log) �
 PUT  checkpoints/{task_id}/{epoch}/{step}   a checkpoint as `slipway.schemas.checkpoints` packs it,
                                             application/octet-stream → 204; the newest replaces it
 GET  checkpoints/{task_id}/{epoch}/{step}   the same bytes, streamed
+GET  relay                                  `slipway.schemas.relay.RelayGrant`
 POST samples                                Samples: CPU, memory and GPU use of tasks → 204
 """
 

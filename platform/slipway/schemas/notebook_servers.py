@@ -28,7 +28,7 @@ POST   labs/{server}/reports      LabReport → LabInstructions
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -89,11 +89,13 @@ class ServerIn(RequestSchema):
     environment, or that of the installation. Later starts use the same version. The server stops
     `idle_minutes` after the last activity, expensive tiers sooner, and always after `max_hours`.
     `daily_start` and `daily_stop` are times such as 08:00, in UTC, at which it starts and stops
-    automatically on `days`. `tags` split the cost.
+    automatically on `days`. `tags` split the cost. `pool` is where another scheduler allocates its
+    node; without one it runs on the nodes of the installation.
     """
 
     name: Slug = "notebook"
     tier: Slug | None = None
+    pool: Slug | None = None
     requirements: Annotated[Text, Field(max_length=200_000)] = ""
     environment: EnvironmentReference | None = None
     idle_minutes: Whole = Field(default=60, ge=5, le=10_080)
@@ -107,13 +109,14 @@ class ServerIn(RequestSchema):
 class ServerEdit(RequestSchema):
     """Changes to a server. Omitted fields stay unchanged.
 
-    `tier`, `max_hours` and `environment` can change only while it is stopped. 0 hours remove the
-    limit. `environment` replaces its packages: `vision`, `vision@3`, or `installation`. An empty
-    `daily_start` or `daily_stop` removes that time. Times that have passed today apply from the
-    next day on.
+    `tier`, `pool`, `max_hours` and `environment` can change only while it is stopped. An empty
+    `pool` stands for the nodes of the installation. 0 hours remove the limit. `environment`
+    replaces its packages: `vision`, `vision@3`, or `installation`. An empty `daily_start` or
+    `daily_stop` removes that time. Times that have passed today apply from the next day on.
     """
 
     tier: Slug | None = None
+    pool: Slug | Literal[""] | None = None
     environment: EnvironmentReference | None = None
     max_hours: Number | None = Field(default=None, ge=0, le=720)
     idle_minutes: Whole | None = Field(default=None, ge=5, le=10_080)
@@ -128,7 +131,8 @@ class ServerOut(AnswerSchema):
     `explanation` describes its state and what it waits for, `why_alive` what prevents it from
     stopping automatically, and `stops_at` when it will stop without activity. `nano_usd_per_hour`
     is the current cost, which stopping saves. Only the owner gets `url`, which opens the server.
-    `network` is its network access.
+    `network` is its network access. `pool` is where another scheduler allocates its node, null for
+    the nodes of the installation.
     """
 
     id: str
@@ -142,6 +146,7 @@ class ServerOut(AnswerSchema):
     next_step: str | None = None
     stops_at: datetime | None = None
     tier: str
+    pool: str | None = None
     nano_usd_per_hour: int
     cost_nano_usd: int
     idle_minutes: int

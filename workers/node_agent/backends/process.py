@@ -256,7 +256,14 @@ class ProcessBackend:
             log_bound_bytes=self._settings.log_bound_bytes,
             keep=tuple(spec.keep),
             keep_limit_bytes=spec.keep_limit_bytes,
+            listen_path=self._listen_path(order),
         )
+
+    def _listen_path(self, order: LaunchSpec) -> str:
+        """Return the socket of a server: allocations cannot be dialled from outside."""
+        if self._settings.allocation is None:
+            return ""
+        return str(self._folders.listener(handle_of(order.key)))
 
     def _short_tmp(self, folder: TaskFolder) -> str:
         """A short path of TMPDIR. A sandbox shows it as /tmp anyway."""
@@ -377,6 +384,8 @@ class ProcessBackend:
             time.sleep(0.02)
         group.remove()
         shutil.rmtree(contact.parent, ignore_errors=True)
+        with suppress(OSError):
+            self._folders.listener(folder.path.name).unlink(missing_ok=True)
         remove_short_link(folder.tmp)
 
     async def logs(self, handle: str, rank: int, offset: int, limit: int) -> Chunk:

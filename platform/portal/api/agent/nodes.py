@@ -1,4 +1,4 @@
-"""Operations of nodes: join, heartbeat, desired state."""
+"""Operations of nodes: join, heartbeat, desired state, relay."""
 
 from django.http import HttpRequest
 from ninja import Query, Router, Status
@@ -10,7 +10,9 @@ from portal.compute.services.node_registration import join_node
 from portal.core.policy import Public
 from portal.workloads.services.desired import desired_for
 from portal.workloads.services.heartbeats import heartbeat
+from portal.workloads.services.relay import relay_grant
 from slipway.schemas.agent import DesiredState, Heartbeat, HeartbeatAnswer, Join, JoinResponse
+from slipway.schemas.relay import RelayGrant
 
 router = Router(tags=["Nodes"])
 
@@ -43,3 +45,12 @@ def report_heartbeat(request: HttpRequest, payload: Heartbeat) -> HeartbeatAnswe
 def get_desired_state(request: HttpRequest, query: Query[DesiredQuery]) -> DesiredState:
     """Return the tasks the node should run, after the long poll (`portal.api.agent.long_poll`)."""
     return desired_for(node=gated_node(request))
+
+
+@router.get("/relay", auth=agent_gate(NodeToken()), response=RelayGrant)
+def get_relay(request: HttpRequest) -> RelayGrant:
+    """Return the address of the relay, and the workloads the node may serve through it.
+
+    The relay asks this with the token of the node that connects to it.
+    """
+    return relay_grant(node=gated_node(request))

@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from portal.accounts.models import Project, User
-from portal.compute.models import EnvironmentVersion, Tier
+from portal.compute.models import EnvironmentVersion, Pool, Tier
 from portal.core import clock
 from portal.core.models import IdField, Row
 from portal.notebooks.server_lifecycle import ALIVE
@@ -28,7 +28,7 @@ class ServerQuerySet(models.QuerySet["Server"]):
     def with_related(self) -> "ServerQuerySet":
         """The same with what every answer about them needs."""
         servers = self.select_related(
-            *("project", "owner", "tier", "workload__tier", "workload__team"),
+            *("project", "owner", "tier", "pool", "workload__tier", "workload__team"),
             "environment_version__named",
         )
         return servers.select_related(
@@ -49,6 +49,7 @@ class Server(Row):
     `why_alive` says what. `stops_at` is when it will be stopped, known a minute ahead.
     `open_files` are open again when it starts again. At `daily_start` and `daily_stop` (such as
     08:00, in UTC) of `days` it starts and stops. Up to `schedule_seen_at` that has been seen to.
+    Without a `pool` it runs on the nodes of the installation.
     """
 
     id = IdField("nbs")
@@ -56,6 +57,9 @@ class Server(Row):
     owner = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     name = models.CharField(max_length=48)
     tier = models.ForeignKey(Tier, on_delete=models.PROTECT, related_name="+")
+    pool = models.ForeignKey(
+        Pool, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
     requirements = models.TextField(blank=True)
     environment_version = models.ForeignKey(
         EnvironmentVersion, null=True, blank=True, on_delete=models.PROTECT, related_name="+"

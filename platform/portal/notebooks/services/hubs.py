@@ -7,7 +7,7 @@ from django.db import transaction
 from portal.accounts import audit
 from portal.accounts.tokens import hash_of
 from portal.core import clock
-from portal.core.errors import NotFound
+from portal.core.errors import InvalidInput, NotFound
 from portal.core.text import clean_slug
 from portal.notebooks.culling import note_activity
 from portal.notebooks.hub_tokens import new_hub_secret
@@ -17,6 +17,7 @@ from portal.notebooks.server_warnings import is_idle_warning
 from portal.notebooks.urls import start_of
 from portal.workloads.lifecycle import ACTIVE
 from portal.workloads.models import Workload
+from portal.workloads.services.relay import is_relay_address, relay_target
 from slipway.schemas.notebook_servers import LabInstructions, LabReport, NotebookState
 
 
@@ -110,7 +111,7 @@ def _apply_report(server: Server, workload: Workload, report: LabReport) -> None
     changes: dict[str, object] = {
         "run_attempt": report.attempt,
         "report_sequence": report.sequence,
-        "address": report.address,
+        "address": _address_of(workload, report),
     }
     if not is_first and server.status == NotebookState.READY:
         changes["open_files"] = list(report.open_files)
@@ -126,6 +127,23 @@ def _apply_report(server: Server, workload: Workload, report: LabReport) -> None
         note_activity(server, clock.now(), report.why or "active")
     elif not is_first:
         Server.objects.filter(pk=server.pk).update(why_alive=_resting(report))
+
+
+def _address_of(workload: Workload, report: LabReport) -> str:
+    """Return the address at which the Hub reaches a server.
+
+    Of one in a pool the portal knows it itself, and no server may report that of another one.
+    """
+    target = relay_target(workload)
+    if target is not None:
+        return target.address
+    if is_relay_address(report.address):
+        raise InvalidInput(
+            f"{report.address} is not an address of this server.",
+            field="address",
+            next_step="Report the host and the port on which the server listens.",
+        )
+    return report.address
 
 
 def _resting(report: LabReport) -> str:

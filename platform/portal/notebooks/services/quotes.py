@@ -1,7 +1,9 @@
 """Price quote of a notebook server, and whether it could start now."""
 
 from portal.accounts.models import Project, User
-from portal.compute.models import Tier
+from portal.compute.engines import engine_label
+from portal.compute.models import Pool, Tier
+from portal.compute.services.pools import usable_pool
 from portal.compute.services.tiers import offered_tier
 from portal.core.errors import SlipwayError
 from portal.notebooks.environments import chosen_version, describe_packages
@@ -12,6 +14,7 @@ from portal.workloads.models import Workload
 from portal.workloads.placement import Capacity
 from portal.workloads.ports import AdmissionRequest
 from portal.workloads.scheduling import read_sites
+from portal.workloads.services.relay import require_relay
 from slipway.schemas.backends import DEFAULT_BACKEND
 from slipway.schemas.notebook_servers import ServerIn
 from slipway.schemas.training import Quote
@@ -28,9 +31,11 @@ def quote_server(*, project: Project, spec: ServerIn) -> Quote:
         requirements=spec.requirements, reference=spec.environment, version=version
     )
     python = "" if packages.is_installed else packages.python
+    pool = usable_pool(project, spec.pool)
     try:
+        require_relay(pool)
         refuse_impossible(
-            project=project, tier=tier, tasks=1, backend=DEFAULT_BACKEND, python=python
+            project=project, tier=tier, tasks=1, backend=DEFAULT_BACKEND, python=python, pool=pool
         )
     except SlipwayError as error:
         message = f"{error.message} {error.next_step or ''}".strip()
@@ -41,7 +46,7 @@ def quote_server(*, project: Project, spec: ServerIn) -> Quote:
             explanation=message,
             packages=packages,
         )
-    waits, why = _estimate_wait(project, tier, python)
+    waits, why = _estimate_wait(project, tier, python, pool)
     return Quote(
         nano_usd_per_hour=price,
         can_ever_run=True,
@@ -68,11 +73,16 @@ def admission_request(*, project: Project, by: User, spec: ServerIn) -> Admissio
     )
 
 
-def _estimate_wait(project: Project, tier: Tier, python: str) -> tuple[bool, str]:
-    ahead = Workload.objects.queued().filter(project=project, priority__gte=0).count()
+def _estimate_wait(
+    project: Project, tier: Tier, python: str, pool: Pool | None
+) -> tuple[bool, str]:
+    queued = Workload.objects.queued().filter(project=project, pool=pool)
+    ahead = queued.filter(priority__gte=0).count()
     if ahead:
         verb = "waits" if ahead == 1 else "wait"
         return True, f"{ahead} of this project {verb} ahead of it."
+    if pool is not None:
+        return True, f"{engine_label(pool.engine)} decides when it starts in pool {pool.name}."
     need = need_of(project, tier, backend=DEFAULT_BACKEND, python=python)
     room = Capacity(read_sites())
     if room.count_of(need, project=project.pk):

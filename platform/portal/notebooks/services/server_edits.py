@@ -5,7 +5,7 @@ from typing import Any
 from django.db import transaction
 
 from portal.accounts import audit
-from portal.compute.models import EnvironmentVersion, Tier
+from portal.compute.models import EnvironmentVersion, Pool, Tier
 from portal.compute.services.named_environments import resolve_environment
 from portal.compute.services.tiers import offered_tier
 from portal.core import clock
@@ -14,7 +14,7 @@ from portal.notebooks.models import Server
 from portal.notebooks.server_lifecycle import AT_REST
 from portal.notebooks.server_transitions import announce
 from portal.notebooks.server_warnings import is_idle_warning, is_schedule_warning
-from portal.notebooks.services.servers import lifetime_of
+from portal.notebooks.services.servers import lifetime_of, notebook_pool
 from portal.workloads.feasibility import refuse_impossible
 from slipway.schemas.backends import DEFAULT_BACKEND
 from slipway.schemas.notebook_servers import ServerEdit, Weekday
@@ -24,6 +24,7 @@ _OF_SCHEDULE = frozenset({"daily_start", "daily_stop", "days"})
 # Its workload was admitted and priced with these, so they change between two starts.
 _OF_A_START = {
     "tier": ("tier", "hardware tier"),
+    "pool": ("pool", "pool"),
     "max_lifetime_s": ("max_hours", "maximum lifetime"),
     "environment_version": ("environment", "environment"),
     "requirements": ("environment", "packages"),
@@ -73,15 +74,21 @@ def _require_rest(server: Server, after: dict[str, Any]) -> None:
                 field=field,
                 next_step="Stop it first, change it, then start it again.",
             )
-    if "tier" in after:
+    if "tier" in after or "pool" in after:
         refuse_impossible(
-            project=server.project, tier=after["tier"], tasks=1, backend=DEFAULT_BACKEND
+            project=server.project,
+            tier=after.get("tier", server.tier),
+            tasks=1,
+            backend=DEFAULT_BACKEND,
+            pool=after.get("pool", server.pool),
         )
 
 
 def _audit_value(value: Any) -> Any:
     if isinstance(value, EnvironmentVersion):
         return value.reference
+    if isinstance(value, Pool):
+        return value.name
     return value.slug if isinstance(value, Tier) else value
 
 
@@ -97,6 +104,9 @@ def _requested_changes(server: Server, server_edit: ServerEdit) -> dict[str, Any
     values_by_name = {name: value for name, value in values_by_name.items() if value is not None}
     if server_edit.tier is not None and server_edit.tier != server.tier.slug:
         values_by_name["tier"] = offered_tier(server_edit.tier)
+    if server_edit.pool is not None and server_edit.pool != (server.pool and server.pool.name):
+        pool = notebook_pool(server.project, server.owner, server_edit.pool or None)
+        values_by_name["pool"] = pool
     if server_edit.max_hours is not None:
         values_by_name["max_lifetime_s"] = lifetime_of(server_edit)
     if server_edit.environment is not None:

@@ -4,9 +4,11 @@ from django.db import IntegrityError, transaction
 
 from portal.accounts import audit
 from portal.accounts.models import Project, User
-from portal.compute.models import EnvironmentVersion, Tier
+from portal.compute.models import EnvironmentVersion, Pool, Tier
+from portal.compute.services.pool_accounts import account_name
+from portal.compute.services.pools import usable_pool
 from portal.compute.services.tiers import offered_tier
-from portal.core.errors import Conflict, NotFound
+from portal.core.errors import Conflict, InvalidInput, NotFound
 from portal.core.text import clean_slug
 from portal.notebooks.environments import chosen_version, environment_of
 from portal.notebooks.kinds import KIND
@@ -17,6 +19,7 @@ from portal.notebooks.urls import require_notebooks
 from portal.notebooks.workload_sync import sync_server
 from portal.workloads.feasibility import refuse_impossible
 from portal.workloads.services.cancellation import stop_workload
+from portal.workloads.services.relay import require_relay
 from portal.workloads.services.submission import WorkloadRequest, submit_workload
 from portal.workloads.specs import personal_key_of, spec_from
 from slipway.schemas.backends import DEFAULT_BACKEND
@@ -39,7 +42,8 @@ def launch_server(*, project: Project, by: User, spec: ServerIn) -> Server:
     require_notebooks()
     tier = offered_tier(spec.tier)
     name = clean_slug(spec.name, field="name")
-    refuse_impossible(project=project, tier=tier, tasks=1, backend=DEFAULT_BACKEND)
+    pool = notebook_pool(project, by, spec.pool)
+    refuse_impossible(project=project, tier=tier, tasks=1, backend=DEFAULT_BACKEND, pool=pool)
     _require_free(project, by, name)
     version = chosen_version(
         project=project, requirements=spec.requirements, reference=spec.environment
@@ -48,7 +52,7 @@ def launch_server(*, project: Project, by: User, spec: ServerIn) -> Server:
         project=project, by=by, requirements=spec.requirements, version=version
     )
     with transaction.atomic():
-        server = _insert_server(project, by, name, tier, spec, version)
+        server = _insert_server(project, by, name, tier, pool, spec, version)
         _start(server, by, environment)
         audit.record(
             "notebook.launch",
@@ -56,9 +60,23 @@ def launch_server(*, project: Project, by: User, spec: ServerIn) -> Server:
             target=server,
             label=server.name,
             project=project,
-            after={"tier": tier.slug, "idle_minutes": spec.idle_minutes},
+            after={"tier": tier.slug, "idle_minutes": spec.idle_minutes}
+            | ({"pool": pool.name} if pool is not None else {}),
         )
     return server
+
+
+def notebook_pool(project: Project, by: User, name: str | None) -> Pool | None:
+    """Return the pool in which a server is to run, None for the nodes of the installation.
+
+    Raises InvalidInput, and Conflict where the person needs an account there first, or where
+    nothing in a pool could be opened.
+    """
+    pool = usable_pool(project, name)
+    require_relay(pool)
+    if pool is not None:
+        account_name(pool=pool, user=by)
+    return pool
 
 
 def _insert_server(
@@ -66,6 +84,7 @@ def _insert_server(
     by: User,
     name: str,
     tier: Tier,
+    pool: Pool | None,
     requested: ServerIn,
     version: EnvironmentVersion | None,
 ) -> Server:
@@ -76,6 +95,7 @@ def _insert_server(
                 owner=by,
                 name=name,
                 tier=tier,
+                pool=pool,
                 requirements=requested.requirements,
                 environment_version=version,
                 idle_after_s=requested.idle_minutes * _S_A_MINUTE,
@@ -105,7 +125,10 @@ def start_server(*, server: Server, by: User | None = None) -> Server:
     if server.status in ALIVE:
         return server
     owner = by or server.owner
-    refuse_impossible(project=server.project, tier=server.tier, tasks=1, backend=DEFAULT_BACKEND)
+    pool = _pool_of(server, owner)
+    refuse_impossible(
+        project=server.project, tier=server.tier, tasks=1, backend=DEFAULT_BACKEND, pool=pool
+    )
     environment = environment_of(
         project=server.project,
         by=owner,
@@ -118,7 +141,7 @@ def start_server(*, server: Server, by: User | None = None) -> Server:
             return server
         _require_same_packages(server, current)
         # Perhaps changed concurrently. From here on they cannot change.
-        server.refresh_from_db(fields=["tier", "max_lifetime_s"])
+        server.refresh_from_db(fields=["tier", "pool", "max_lifetime_s"])
         _start(server, owner, environment)
         audit.record(
             "notebook.start",
@@ -128,6 +151,22 @@ def start_server(*, server: Server, by: User | None = None) -> Server:
             project=server.project,
         )
     return server
+
+
+def _pool_of(server: Server, by: User) -> Pool | None:
+    """Return the pool of a server that starts again. Raises Conflict if it takes no new work."""
+    if server.pool is None:
+        return None
+    try:
+        return notebook_pool(server.project, by, server.pool.name)
+    except InvalidInput as error:
+        if error.code != "no_such_pool":
+            raise
+        raise Conflict(
+            f"The pool {server.pool.name} of the notebook server {server.name} is closed.",
+            code="no_such_pool",
+            next_step="Choose another pool, or none, with Change.",
+        ) from error
 
 
 def _require_same_packages(server: Server, current: Server) -> None:
@@ -176,6 +215,7 @@ def _start(server: Server, by: User, environment: str) -> None:
             environment=environment,
             max_lifetime_s=server.max_lifetime_s,
             tags=server.tags,
+            pool=server.pool,
         ),
     )
     ServerRun.objects.create(server=server, workload=workload)

@@ -90,6 +90,7 @@ GROUPS: tuple[tuple[str, tuple[DocsFile, ...]], ...] = (
                     "sweeps",
                     "pipelines",
                     "pools",
+                    "relay",
                     "tracking",
                     "serving",
                     "monitoring",

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from portal.core.validation_messages import validation_predicate
 from portal.web.base.environments import EnvironmentField
 from portal.web.base.hardware import TierField
+from portal.web.base.pools import PoolField
 from slipway.schemas.notebook_servers import WORKDAYS, ServerEdit, ServerIn, Weekday
 
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
@@ -73,9 +74,11 @@ class ServerTimes(forms.Form):
 class EditServer(ServerTimes):
     """Editable settings of a server. `payload` has all of them once the form is valid.
 
-    Of one that runs, the hardware, the environment and the longest time can be read alone.
+    Of one that runs, the pool, the hardware, the environment and the longest time can be read
+    alone.
     """
 
+    pool = PoolField()
     tier = TierField(required=False)
     environment = EnvironmentField(
         help_text="The next start uses it. The packages of JupyterLab are added to it."
@@ -89,6 +92,7 @@ class EditServer(ServerTimes):
         widget=forms.NumberInput(attrs={"step": "any"}),
     )
     field_order = (
+        "pool",
         "tier",
         "environment",
         "idle_minutes",
@@ -102,7 +106,7 @@ class EditServer(ServerTimes):
         super().__init__(*args, **kwargs)
         self.payload: ServerEdit | None = None
         if not is_at_rest:
-            for name in ("tier", "environment", "max_hours"):
+            for name in ("pool", "tier", "environment", "max_hours"):
                 self.fields[name].disabled = True
                 self.fields[name].help_text = "Stop the server to change this."
 
@@ -111,9 +115,11 @@ class EditServer(ServerTimes):
         data = super().clean() or {}
         if self.errors:
             return data
+        # The form has no picker where there is no pool.
+        pool = {"pool": ""} if "pool" in self.data else {}
         try:
             self.payload = ServerEdit.model_validate(
-                {"daily_start": "", "daily_stop": "", "max_hours": 0} | self.facts()
+                {"daily_start": "", "daily_stop": "", "max_hours": 0} | pool | self.facts()
             )
         except ValidationError as error:
             self.refuse(error)
@@ -128,6 +134,7 @@ class LaunchServer(ServerTimes):
         help_text="Lower-case letters, digits and hyphens; unique among your servers.",
         widget=forms.TextInput(attrs=_TEXT),
     )
+    pool = PoolField()
     tier = TierField()
     max_hours = forms.FloatField(
         label="Maximum lifetime, in hours",

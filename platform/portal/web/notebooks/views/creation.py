@@ -20,13 +20,14 @@ from portal.web.base.environments import offer_environments
 from portal.web.base.form_submission import error_text, sent, status_of, submit_form
 from portal.web.base.hardware import default_slug, offer_tiers
 from portal.web.base.list_query import search_parameter
+from portal.web.base.pools import offer_pools
 from portal.web.notebooks.forms.servers import LaunchServer
 from portal.web.notebooks.views.servers import opening_page
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.notebook_servers import ServerIn
 
 # Fields that determine the price.
-_PRICED = ("name", "tier", "max_hours", "requirements", "environment")
+_PRICED = ("name", "tier", "pool", "max_hours", "requirements", "environment")
 _RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
 _WHERE = {"area": "projects", "section": "notebooks"}
 _IDLE_MINUTES = 60
@@ -45,6 +46,7 @@ def project_notebook_new(request: HttpRequest, project: str) -> HttpResponse:
     ):
         return redirect(opening_page(done.result, search_parameter(request, "file")))
     offer_tiers(form, project_row, offered)
+    offer_pools(form, project_row, by)
     offer_environments(form, project_row, automatic="Default: {}")
     context = {
         "form": form,

@@ -30,6 +30,7 @@ from portal.web.base.environments import offer_environments
 from portal.web.base.form_submission import one_click, sent, status_of, submit_form
 from portal.web.base.hardware import offer_tiers
 from portal.web.base.list_query import Select, listing, search_parameter
+from portal.web.base.pools import offer_pools
 from portal.web.base.shortlist import shortlist
 from portal.web.base.urls_for import address_of
 from portal.web.notebooks.forms.servers import EditServer
@@ -181,6 +182,7 @@ def project_notebook_edit(request: HttpRequest, project: str, server: str) -> Ht
         messages.success(request, f"{server_row.name} updated.")
         return redirect(address_of(server_row.project, "notebook", server_row.pk))
     offer_tiers(form, server_row.project, _tiers_for(server_row))
+    offer_pools(form, server_row.project, server_row.owner)
     packages = "own packages" if server_row.requirements else "that of the installation"
     if server_row.environment_version is not None:
         packages = server_row.environment_version.reference
@@ -192,6 +194,7 @@ def project_notebook_edit(request: HttpRequest, project: str, server: str) -> Ht
 def _times_of(server: Server) -> dict[str, Any]:
     return {
         "tier": server.tier.slug,
+        "pool": server.pool and server.pool.name,
         "idle_minutes": server.idle_after_s // _S_A_MINUTE,
         "max_hours": server.max_lifetime_s and server.max_lifetime_s / _S_AN_HOUR,
         "daily_start": server.daily_start,

@@ -1,0 +1,61 @@
+"""Wire contract of the relay, which carries connections to nodes that cannot be dialled.
+
+The agent of such a node keeps one WebSocket to the relay open. For each served workload of the
+node the relay has a Unix socket, its door. Only processes of the installation can open a door, and
+what they send comes out of the socket that the workload listens on.
+"""
+
+import hashlib
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from slipway.schemas.agent import Id
+from slipway.schemas.base import AnswerSchema
+
+# A name that no resolver knows (RFC 6761). The Hub and the notebooks' proxy dial the door instead.
+RELAY_DOMAIN: Final = "relay.invalid"
+RELAY_PATH: Final = "/relay"
+RELAY_PORT: Final = 8007
+DOOR_SUFFIX: Final = ".sock"
+# Nothing listens there. Clients leave the usual port out of the Host header, and not this one.
+_NAMED_PORT: Final = 8888
+_DOOR_DIGITS: Final = 32
+
+
+class RelayTarget(BaseModel):
+    """One placement of a served workload."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    workload_id: Id
+    epoch: int = Field(ge=1, le=2**31)
+
+    @property
+    def name(self) -> str:
+        """The name of its door, which says nothing about the workload."""
+        placement = f"{self.workload_id}.{self.epoch}".encode()
+        return hashlib.sha256(placement).hexdigest()[:_DOOR_DIGITS]
+
+    @property
+    def door(self) -> str:
+        """The file name of its door."""
+        return f"{self.name}{DOOR_SUFFIX}"
+
+    @property
+    def address(self) -> str:
+        """Its `host:port` for the Hub, which stands for the door."""
+        return f"{self.name}.{RELAY_DOMAIN}:{_NAMED_PORT}"
+
+
+class RelayGrant(AnswerSchema):
+    """Targets that a node may serve, and the address of the relay.
+
+    Without `url` agents derive it from their address of the portal: the port `port` of the same
+    host, or the path `/relay` if the portal is reached by https.
+    """
+
+    node_id: Id
+    url: str = ""
+    port: int = RELAY_PORT
+    targets: list[RelayTarget] = Field(default_factory=list)

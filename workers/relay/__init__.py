@@ -1,0 +1,1 @@
+"""The relay: connections to nodes that cannot be dialled, over one connection from their agent."""
