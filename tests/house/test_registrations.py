@@ -93,7 +93,7 @@ def test_each_app_is_installed() -> None:
 
 def test_each_program_that_tasks_start_can_be_read_by_them() -> None:
     folder = Path(workers.__path__[0])
-    shared = {"control", "gateway", "node_agent", "tracking"}
+    shared = {"control", "gateway", "node_agent", "relay", "tracking"}
     packages = {path.parent.name for path in folder.glob("*/__init__.py")} - shared
     assert packages == set(READABLE_PACKAGES), "name it in an entry of platform_programs.py"
 

@@ -9,11 +9,12 @@ from typing import Final
 from workers.relay.frames import MAX_DATA
 from workers.relay.multiplexer import Stream, StreamReset
 
-# What the socket's side may hold besides the windows of the stream.
+# Bytes that the side of the socket may hold besides the windows of the stream.
 WRITE_LIMIT: Final = 64 << 10
 READ_LIMIT: Final = MAX_DATA
 _CONNECT_WITHIN_S: Final = 10.0
 _CONNECT_AGAIN_S: Final = 0.01
+_CLOSE_WITHIN_S: Final = 10.0
 
 
 async def connect_unix(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -56,10 +57,21 @@ async def carry(stream: Stream, reader: asyncio.StreamReader, writer: asyncio.St
     finally:
         for task in (inward, outward):
             task.cancel()
-        writer.close()
         if not (inward.done() and outward.done()):
             stream.reset("The connection was closed.")
+            writer.transport.abort()
+        await close(writer)
     return ""
+
+
+async def close(writer: asyncio.StreamWriter) -> None:
+    """Close a connection once everything written is sent, or does not go out in time."""
+    writer.close()
+    try:
+        # Nobody else takes its exception, which asyncio would log as an error.
+        await asyncio.wait_for(writer.wait_closed(), _CLOSE_WITHIN_S)
+    except OSError:
+        writer.transport.abort()
 
 
 async def _to_socket(stream: Stream, writer: asyncio.StreamWriter) -> None:

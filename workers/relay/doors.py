@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from slipway.schemas.relay import DOOR_SUFFIX, RelayTarget
-from workers.relay.carry import READ_LIMIT, carry
+from workers.relay.carry import READ_LIMIT, carry, close
 from workers.relay.multiplexer import Multiplexer, StreamReset
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class Door:
             writer.transport.abort()
         finally:
             self._carrying.discard(task)
-            writer.close()
+            await close(writer)
 
 
 def _peer_uid(connection: Any) -> int:

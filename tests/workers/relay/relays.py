@@ -1,6 +1,7 @@
 """A relay in its own process, a portal that grants targets to nodes, and ends of connections."""
 
 import asyncio
+import gc
 import json
 import shutil
 import sys
@@ -16,11 +17,14 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 
 from slipway.schemas.relay import RelayTarget
+from tests.live import ROOT
 from tests.ports import free_ports
 from tests.processes import Program, clean_environment, wait_for
 from workers.node_agent.portal import Portal
 from workers.node_agent.relay import NodeRelay
 from workers.relay.frames import MAX_FRAME, FrameKind, RegisterAnswer, pack_text, unpack
+
+_PATH = f"{ROOT / 'platform'}:{ROOT}"
 
 
 class GrantingPortal:
@@ -82,7 +86,9 @@ class Relay:
             *(sys.executable, "-m", "workers.relay", "--port", str(self.port)),
             *("--folder", str(self.doors), "--portal-url", self.portal.url),
         ]
-        program = Program(argv, env=clean_environment(), output=self.folder / "relay.log")
+        program = Program(
+            argv, env=clean_environment() | {"PYTHONPATH": _PATH}, output=self.folder / "relay.log"
+        )
         wait_for(self._is_ready, "the relay", within_s=60)
         return program
 
@@ -114,6 +120,8 @@ def running_relay() -> Iterator[Relay]:
         relay.process.end()
         portal.close()
         shutil.rmtree(folder)
+        # Connections that tests broke off complain when they are collected: not in other tests.
+        gc.collect()
 
 
 class Node:
