@@ -111,7 +111,7 @@ def test_what_the_command_line_reads_is_no_fault(tmp_path: Path) -> None:
 def test_a_redis_of_yours_is_not_started_by_us(tmp_path: Path) -> None:
     environ = {"SLIPWAY_DATA_DIR": str(tmp_path)}
     ours = process_specs(read_env(environ, tmp_path / "none"), {})
-    others = ["tracking", "control", "portal", "gateway"]
+    others = ["tracking", "control", "portal", "gateway", "relay"]
     assert [spec.name for spec in ours] == ["redis", *others]
     environ["REDIS_URL"] = "redis://redis.example.org"
     yours = process_specs(read_env(environ, tmp_path / "none"), {})
