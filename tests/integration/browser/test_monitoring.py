@@ -27,18 +27,18 @@ WINDOW_ROWS = 200
 
 
 class Watched:
-    """The endpoint digits of a project in a running Slipway, watched by windows of 200."""
+    """The endpoint of a project in a running Slipway, watched by windows of 200."""
 
     def __init__(self, running: RunningPortal, project: str, digits: Digits, key: str) -> None:
         self.running, self.project, self.digits = running, project, digits
-        self.page = f"/p/{project}/endpoints/digits/monitoring"
+        self.page = f"/p/{project}/endpoints/{project}/monitoring"
         self.predictions = f"{self.page}/predictions"
         self.client = slipway.Client(running.url, running.tokens["alice"])
-        self.endpoint = slipway.Endpoint("digits", key=key, project=project, client=self.client)
+        self.endpoint = slipway.Endpoint(project, key=key, project=project, client=self.client)
 
     def shown(self) -> MonitoringOut:
         """How it does, as the API tells."""
-        return self.client.endpoints.monitoring.show("digits", project=self.project)
+        return self.client.endpoints.monitoring.show(self.project, project=self.project)
 
     def send(self, images: Table, *own_ids: str) -> None:
         """Ask for predictions of images, in as many requests as there are ids."""
@@ -64,7 +64,7 @@ class Watched:
 def watched(whole_slipway: Callable[[], RunningPortal], tmp_path: Path) -> Iterator[Watched]:
     """All of Slipway with a node, and an endpoint that serves a classifier of real digits.
 
-    In a project of its own: a second try finds nothing of the first.
+    In a project of its own, whose name its endpoint has: a second try finds nothing of the first.
     """
     project = f"camera-{secrets.token_hex(3)}"
     running = whole_slipway()
@@ -78,14 +78,14 @@ def watched(whole_slipway: Callable[[], RunningPortal], tmp_path: Path) -> Itera
             within_s=LOOKS_WITHIN_S,
             every_s=0.5,
         )
-        client.endpoints.create("digits", "digits", project=project, version=1)
+        client.endpoints.create(project, "digits", project=project, version=1)
         try:
-            key = client.endpoints.keys.create("digits", "camera", project=project)
+            key = client.endpoints.keys.create(project, "camera", project=project)
             client.endpoints.monitoring.change(
-                "digits", project=project, window_rows=WINDOW_ROWS, window_at_least_s=0
+                project, project=project, window_rows=WINDOW_ROWS, window_at_least_s=0
             )
             wait_for(
-                lambda: client.endpoints.get("digits", project=project).state == "serving",
+                lambda: client.endpoints.get(project, project=project).state == "serving",
                 "an endpoint that serves",
                 within_s=STARTS_WITHIN_S,
                 every_s=0.5,
@@ -93,7 +93,7 @@ def watched(whole_slipway: Callable[[], RunningPortal], tmp_path: Path) -> Itera
             yield Watched(running, project, digits, key.key)
         finally:
             # Its replica would take the room of what other modules run.
-            client.endpoints.delete("digits", project=project)
+            client.endpoints.delete(project, project=project)
 
 
 @pytest.mark.thorough
@@ -103,7 +103,7 @@ def test_real_drift_alarms_and_the_truth_lies_below_its_estimate(
     context = chromium.new_context(viewport=WIDE)
     window = Window(context.new_page(), address_of(watched.running))
     window.go("/account/login").sign_in("alice").is_at("/")
-    window.go(f"/p/{watched.project}/endpoints/digits")
+    window.go(f"/p/{watched.project}/endpoints/{watched.project}")
     window.page.get_by_role("link", name="Monitoring").last.click()
     window.says("Needs a window of at least 200 predictions.")
     _as_in_training(watched, window)
@@ -181,7 +181,9 @@ def _become_data(watched: Watched, window: Window) -> None:
     wait_for(
         lambda: (
             next(
-                iter(client.endpoints.monitoring.selections("digits", project=watched.project))
+                iter(
+                    client.endpoints.monitoring.selections(watched.project, project=watched.project)
+                )
             ).version_state
             == "ready"
         ),
@@ -197,7 +199,7 @@ def _become_data(watched: Watched, window: Window) -> None:
     graph = client.models.lineage("digits", 1, project=watched.project)
     (data,) = [node for node in graph.nodes if node.label == "hard-digits:1"]
     before = [edge.source for edge in graph.edges if edge.target == data.key]
-    assert before == ["predictions:digits/1"]
+    assert before == [f"predictions:{watched.project}/1"]
     page = window.go(f"/p/{watched.project}/models/digits/versions/1").page
     drawn = page.locator(".lineage-edges path")
     expect(drawn).to_have_count(len(graph.edges))
@@ -212,7 +214,11 @@ def _have_no_serious_barrier(watched: Watched, chromium: Browser, axe: str) -> N
     window = Window(chromium.new_context(bypass_csp=True).new_page(), address_of(watched.running))
     window.go("/account/login").sign_in("alice").is_at("/")
     some = next(
-        iter(watched.client.endpoints.monitoring.predictions("digits", project=watched.project))
+        iter(
+            watched.client.endpoints.monitoring.predictions(
+                watched.project, project=watched.project
+            )
+        )
     )
     faults = []
     for name, path in (
