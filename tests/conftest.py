@@ -26,9 +26,8 @@ from tests.live import live_portal
 from tests.personas import Api, Personas, make_personas
 from tests.portals import plain_portal
 from tests.prepared import fill_in_memory, template_of_the_run
-from tests.tracking import mlflow_portal
 
-__all__ = ["live_portal", "mlflow_portal", "plain_portal"]
+__all__ = ["live_portal", "plain_portal"]
 
 # jsonschema works without this grammar, which each process of the tests would build for seconds.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]

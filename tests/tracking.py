@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from portal.config.env import read_env
 from portal.config.tracking_server import socket_of, tracking_spec
@@ -113,15 +112,3 @@ def tracking_portal(folder: Path, **environ: str) -> Iterator[TrackingPortal]:
     """Yield a portal with MLflow's server beside it."""
     with running_portal(folder, command=("portal",), **environ) as portal:
         yield TrackingPortal(portal)
-
-
-@pytest.fixture(scope="session")
-def tracking(mlflow_portal: TrackingPortal) -> TrackingPortal:
-    """The same for every folder whose conftest imports this fixture."""
-    return mlflow_portal
-
-
-@pytest.fixture(scope="session")
-def mlflow_portal(plain_portal: RunningPortal) -> TrackingPortal:
-    """A portal with MLflow's server beside it; imported by the conftest of all tests."""
-    return TrackingPortal(plain_portal)

@@ -1,5 +1,14 @@
-"""One portal with MLflow's server for all tests here."""
+"""A portal with MLflow's server for all tests here, whose projects have no rules of other tests."""
 
-from tests.tracking import tracking
+from collections.abc import Iterator
 
-__all__ = ["tracking"]
+import pytest
+
+from tests.tracking import TrackingPortal, tracking_portal
+
+
+@pytest.fixture(scope="session")
+def tracking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackingPortal]:
+    """A portal with MLflow's server beside it."""
+    with tracking_portal(tmp_path_factory.mktemp("tracking")) as running:
+        yield running

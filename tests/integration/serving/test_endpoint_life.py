@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psycopg
@@ -42,7 +43,10 @@ def test_a_registered_model_answers_once_its_golden_predictions_came_back(
 ) -> None:
     shown = endpoints.show(doubling)
     assert (shown["state"], shown["replicas_ready"]) == ("serving", 1)
-    [replica] = endpoints.call("GET", f"endpoints/{doubling}/replicas")
+    # Another test may have left a revision before it warm.
+    [serving] = [each["number"] for each in shown["revisions"] if each["weight"] == 100]
+    replicas = endpoints.call("GET", f"endpoints/{doubling}/replicas")
+    [replica] = [each for each in replicas if each["revision"] == serving]
     assert replica["workload"]
     assert replica["node"]
     tried = endpoints.call("POST", f"endpoints/{doubling}/try", {"request": {"inputs": [[1, 2]]}})
@@ -156,6 +160,20 @@ def test_predictions_are_answered_while_the_portal_is_frozen_and_after_it_was_ki
     assert endpoints.show(doubling)["state"] == "serving"
 
 
+def _lock(server: psycopg.Connection[Any], tables: str) -> None:
+    """Lock the tables, again where a transaction that holds one of them wants another one."""
+
+    def is_locked() -> bool:
+        try:
+            server.execute(f"LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE")
+        except psycopg.errors.DeadlockDetected:
+            server.rollback()
+            return False
+        return True
+
+    wait_for(is_locked, "locks of all tables", within_s=30)
+
+
 @contextlib.contextmanager
 def _database_away(endpoints: Endpoints) -> Iterator[None]:
     """Have nobody use the portal's tables for the duration of a block."""
@@ -164,7 +182,7 @@ def _database_away(endpoints: Endpoints) -> Iterator[None]:
         with psycopg.connect(url) as server:
             query = "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public'"
             tables = ", ".join(row[0] for row in server.execute(query))
-            server.execute(f"LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE")
+            _lock(server, tables)
             yield
             server.rollback()
         return
