@@ -43,10 +43,11 @@ def test_a_registered_model_answers_once_its_golden_predictions_came_back(
 ) -> None:
     shown = endpoints.show(doubling)
     assert (shown["state"], shown["replicas_ready"]) == ("serving", 1)
-    # Another test may have left a revision before it warm.
+    # Other tests may have left a revision before it warm, and a replica that they killed.
     [serving] = [each["number"] for each in shown["revisions"] if each["weight"] == 100]
     replicas = endpoints.call("GET", f"endpoints/{doubling}/replicas")
-    [replica] = [each for each in replicas if each["revision"] == serving]
+    current = [each for each in replicas if each["revision"] == serving]
+    [replica] = [each for each in current if each["state"] == "ready"]
     assert replica["workload"]
     assert replica["node"]
     tried = endpoints.call("POST", f"endpoints/{doubling}/try", {"request": {"inputs": [[1, 2]]}})
