@@ -127,20 +127,27 @@ def test_a_relay_that_was_killed_comes_back_with_the_server(
     assert desk.run(kernel, "print(kept)").strip() == "still here"
 
 
+def _wait_for_the_last_node(running: RunningPortal) -> None:
+    with running.client("root") as root:
+        wait_for(
+            lambda: len(root.get("/nodes").json()["items"]) == 1, "end of the node", within_s=60
+        )
+
+
 def test_a_server_that_stops_leaves_no_door_and_no_node(
     running: RunningPortal, bob: Person, server: str
 ) -> None:
     door = _folder(running) / _target(bob, server).door
     bob.stop(server)
     wait_for(lambda: not door.exists(), "end of the door", within_s=60)
-    with running.client("root") as root:
-        wait_for(
-            lambda: len(root.get("/nodes").json()["items"]) == 1, "end of the node", within_s=60
-        )
+    _wait_for_the_last_node(running)
     # Its files are there when it starts again, on whatever place of the pool.
     bob.start(server)
     desk = bob.open(server)
     assert desk.call("GET", "contents/big.ipynb").is_success
+    # Without a portal, its agent would wait for it.
+    bob.stop(server)
+    _wait_for_the_last_node(running)
 
 
 def test_a_pool_that_is_not_there_is_named(bob: Person) -> None:
