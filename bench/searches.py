@@ -39,6 +39,7 @@ import httpx  # noqa: E402
 
 from bench.search_peers.digits_epochs import CONFIGURATIONS, EPOCHS, ETA, SLOTS  # noqa: E402
 from tests.faults.live import Live  # noqa: E402
+from tests.jobs import Jobs  # noqa: E402
 from tests.processes import installation, wait_for  # noqa: E402
 
 PEERS = ROOT / "bench" / "search_peers"
@@ -143,18 +144,12 @@ def slipway_search(api: httpx.Client, scheduler: str, configurations: int) -> Se
     sweep = api.get(path).json()
     if sweep["state"] != "finished":
         raise SystemExit(f"the sweep ended as {sweep['state']}: {sweep['explanation']}")
-    jobs = api.get("/projects/vision/jobs", params={"parent": created.json()["id"], "limit": 200})
-    jobs.raise_for_status()
+    trials = api.get(f"{path}/trials", params={"limit": 100})
+    trials.raise_for_status()
     lines: list[str] = []
-    for item in jobs.json()["items"]:
-        lines += _log(api, item["id"]).splitlines()
+    for trial in trials.json()["items"]:
+        lines += Jobs(api).whole_log(trial["job"]).splitlines()
     return Search.read(f"Slipway, {scheduler}", lines, start, end)
-
-
-def _log(api: httpx.Client, job: str) -> str:
-    answer = api.get(f"/projects/vision/jobs/{job}/logs/0")
-    answer.raise_for_status()
-    return answer.text
 
 
 def peer_python(name: str, packages: Sequence[str]) -> Path:
