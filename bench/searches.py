@@ -1,4 +1,4 @@
-"""What a search costs, and how long it takes: ASHA against random search, Ray Tune and Optuna.
+"""Cost and duration of a search by ASHA, beside random search, Ray Tune and Optuna.
 
     .venv/bin/python bench/searches.py [--json] [--no-peers] [--configurations 27]
 

@@ -203,9 +203,9 @@ def _enter(
         if kept is not None:
             os.set_inheritable(kept, True)
         if forked:
-            last_stream = kept if kept is not None else _STDERR
-            os.closerange(_STDERR + 1, last_stream)
-            os.closerange(last_stream + 1, _LAST_DESCRIPTOR)
+            last_kept = _STDERR if kept is None else kept
+            os.closerange(_STDERR + 1, last_kept)
+            os.closerange(last_kept + 1, _LAST_DESCRIPTOR)
         if confined.level in ("users", "shared"):
             confine(confinement_of(launch))
             # Users of other projects see the same /dev/shm.

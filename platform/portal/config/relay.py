@@ -5,15 +5,13 @@ find them in its folder. The supervisor imports this module, so it does not use 
 """
 
 import contextlib
-import hashlib
 import os
-import stat
 import sys
-import tempfile
 from pathlib import Path
 
 from portal.config.env import Env
 from portal.config.local_node import EVERY_ADDRESS, base_environment, portal_url
+from portal.config.short_folders import short_folder
 from portal.config.supervision.errors import StartError
 from portal.config.supervision.probes import http_alive, http_ready
 from portal.config.supervision.supervisor import ProcessSpec
@@ -32,17 +30,7 @@ def folder_of(settings: Env) -> Path:
     path = settings.data_dir / "relay"
     if len(os.fsencode(path)) <= _LONGEST_FOLDER:
         return path
-    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
-    folder = Path(tempfile.gettempdir()) / f"slipway-{os.getuid()}-{name}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise StartError(
-            f"{folder} is not a private folder of this user, and the sockets of the relay must be "
-            "there because the path of the data folder is long; remove it, or set "
-            "SLIPWAY_DATA_DIR to a shorter path."
-        )
-    return folder
+    return short_folder(path, holds="the folder of the relay's sockets")
 
 
 def remove_folder(settings: Env) -> None:

@@ -4,17 +4,15 @@ The supervisor imports this module, so it does not use Django.
 """
 
 import contextlib
-import hashlib
 import os
-import stat
 import sys
-import tempfile
 from pathlib import Path
 
 from portal.config.databases import SCHEMA
 from portal.config.env import Env
 from portal.config.keyfiles import tracking_key, tracking_secret
 from portal.config.local_node import base_environment
+from portal.config.short_folders import short_folder
 from portal.config.supervision.errors import StartError
 from portal.config.supervision.probes import unix_http_alive, unix_http_ready
 from portal.config.supervision.supervisor import ProcessSpec
@@ -33,17 +31,7 @@ def socket_of(data_dir: Path) -> Path:
     path = data_dir / "tracking.sock"
     if len(os.fsencode(path)) <= _LONGEST_SOCKET:
         return path
-    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
-    folder = Path(tempfile.gettempdir()) / f"slipway-{os.getuid()}-{name}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise StartError(
-            f"{folder} is not a private folder of this user, and the socket of MLflow's server "
-            "must be there because the path of the data folder is long; remove it, or set "
-            "SLIPWAY_DATA_DIR to a shorter path."
-        )
-    return folder / "tracking.sock"
+    return short_folder(path, holds="the socket of MLflow's server") / "tracking.sock"
 
 
 def remove_socket(data_dir: Path) -> None:
