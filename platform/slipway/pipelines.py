@@ -32,6 +32,7 @@ __all__ = [
     "Pipeline",
     "Step",
     "approval",
+    "notebook",
     "pipeline",
     "promote",
     "register",
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 _FIELDS = ("state", "job", "run", "sweep")
+_NOTEBOOK_OUTPUTS = ("notebook", "run")
 _SWEEP_OUTPUTS = ("best_value", "parameters", "best_job", "best_run")
 _Wrapped = TypeVar("_Wrapped", bound=Callable[..., Any])
 
@@ -326,6 +328,25 @@ def script(
     typed = _typed(outputs)
     fields = {**options, "script": path, "outputs": typed, "inputs": options.get("inputs")}
     return _add("script", name or Path(path).stem, fields, list(typed))
+
+
+def notebook(
+    path: str,
+    *,
+    inputs: Mapping[str, Any] | None = None,
+    outputs: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    **options: Any,
+) -> Any:
+    """Add a notebook of the code as a step. `inputs` are values of its cell tagged `parameters`.
+
+    Its cells report `outputs` with `slipway.step_output`. Besides these the step has the outputs
+    notebook, the file with the results of its cells, and run. Other options are those of a step.
+    """
+    typed = _typed(outputs)
+    given = {"kind": "notebook", "script": path, "inputs": inputs, "outputs": typed or None}
+    fields = {**options, **given}
+    return _add("notebook", name or Path(path).stem, fields, [*_NOTEBOOK_OUTPUTS, *typed])
 
 
 def sweep(

@@ -124,7 +124,7 @@ def test_a_sweep_in_yaml_is_the_same_contract(tmp_path: Path) -> None:
         ({"trials": "many"}, "trials", "valid integer"),
         ({"algorithm": "grid"}, "", "grid needs countable values"),
         ({"algorithm": "best"}, "algorithm", "not valid"),
-        ({"outputs": {"parameters": {}}}, "outputs.parameters", "Every sweep has the output"),
+        ({"outputs": {"parameters": {}}}, "outputs.parameters", "Every step of kind sweep has"),
         ({"outputs": {"m": {"type": "file"}}}, "outputs.m", "has no path"),
         ({"outputs": {"m": {"type": "string"}}}, "outputs.m", "is of type string"),
         ({"model": "digits"}, "model", "A step of kind sweep has no model."),

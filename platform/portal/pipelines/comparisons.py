@@ -120,12 +120,12 @@ def _changed_outputs(earlier: Mapping[str, StepRun], steps: Sequence[StepRun]) -
 
 
 def _values(step: StepRun) -> dict[str, Any]:
-    """Return outputs without files and best trials, which name their run."""
-    of_best = ("best_job", "best_run") if step.kind == "sweep" else ()
+    """Return outputs without files and ids, which name their run."""
+    ids = {"sweep": ("best_job", "best_run"), "notebook": ("run",)}.get(step.kind, ())
     return {
         name: value
         for name, value in (step.outputs or {}).items()
-        if name not in of_best and not any(str(part).startswith("runs:/") for part in _parts(value))
+        if name not in ids and not any(str(part).startswith("runs:/") for part in _parts(value))
     }
 
 

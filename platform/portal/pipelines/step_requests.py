@@ -58,6 +58,9 @@ def job_of_step(
             field="snapshot",
             next_step="Start it with `slipway pipeline run`, which uploads the code.",
         )
+    fields = {name: getattr(step, name) for name in _SAME_FIELDS}
+    if step.kind == "notebook":
+        fields["keep"] = [*step.keep, step.executed_path]
     tags = dict(step.tags)
     if len(tags) < _MOST_TAGS:
         tags.setdefault(_PIPELINE_TAG, pipeline.name)
@@ -69,8 +72,8 @@ def job_of_step(
             "git": git,
             "tags": tags,
             "params": {name: as_text(value) for name, value in step.inputs.items()},
-            "args": step.args,
-            **{name: getattr(step, name) for name in _SAME_FIELDS},
+            "args": _args_of(step),
+            **fields,
         },
     )
 
@@ -79,8 +82,13 @@ def resolved_job(request: JobIn, step: StepIn, lookup: Lookup) -> JobIn:
     """Return a submission with the values of its references. Raises InvalidInput and NoValue."""
     inputs = {name: substitute(value, lookup) for name, value in step.inputs.items()}
     params = {name: as_text(value) for name, value in inputs.items()}
-    args = [as_text(substitute(arg, lookup)) for arg in step.args]
+    args = [as_text(substitute(arg, lookup)) for arg in _args_of(step)]
     return _validated(step, request.model_dump() | {"params": params, "args": args})
+
+
+def _args_of(step: StepIn) -> list[str]:
+    """Return the arguments of a script, or of the program that runs a notebook."""
+    return [f"--keep={step.executed_path}"] if step.kind == "notebook" else step.args
 
 
 def resolved_sweep(request: JobIn, step: StepIn, lookup: Lookup) -> SweepIn:

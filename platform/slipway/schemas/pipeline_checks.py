@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
+from slipway.schemas.notebook import SUFFIX
 from slipway.schemas.pipeline_references import (
     PipelineError,
     Reference,
@@ -30,13 +31,18 @@ _FIELDS: Mapping[StepKind, set[str]] = {
 }
 _NOT_OF_SWEEPS = {"model", "source", "version", "stage", "alias", "message", "approvers"}
 _NOT_OF_JOBS = _NOT_OF_SWEEPS | SWEEP_FIELDS
+# It is one process, and its program has arguments of its own.
+_NOT_OF_NOTEBOOKS = _NOT_OF_JOBS | {"args", "nodes", "procs", "strategy"}
 _REQUIRED: Mapping[StepKind, tuple[str, ...]] = {
     "job": ("script",),
+    "notebook": ("script",),
     "sweep": ("script", "parameters", "metric"),
     "register": ("model", "source"),
     "promote": ("model", "version"),
 }
+NOTEBOOK_OUTPUTS = ("notebook", "run")
 _OUTPUTS: Mapping[StepKind, tuple[str, ...]] = {
+    "notebook": NOTEBOOK_OUTPUTS,
     "sweep": SWEEP_OUTPUTS,
     "register": ("version", "uri"),
     "promote": (),
@@ -192,7 +198,9 @@ def _check_step(pipeline: PipelineIn, step: StepIn) -> None:
 
 
 def _check_fields(step: StepIn, place: str) -> None:
-    of_others = _NOT_OF_SWEEPS if step.kind == "sweep" else _NOT_OF_JOBS
+    of_others = {"sweep": _NOT_OF_SWEEPS, "notebook": _NOT_OF_NOTEBOOKS}.get(
+        step.kind, _NOT_OF_JOBS
+    )
     allowed = _FIELDS.get(step.kind, set(StepIn.model_fields) - of_others)
     for field in sorted(step.model_fields_set - allowed):
         raise PipelineError(
@@ -207,7 +215,19 @@ def _check_fields(step: StepIn, place: str) -> None:
                 field=f"{place}.{field}",
                 next_step=f"A step of kind {step.kind} needs it: add {field}.",
             )
+    if step.kind == "notebook" and not str(step.script).endswith(SUFFIX):
+        raise PipelineError(
+            f"{step.script} of step {step.name} is no notebook.",
+            field=f"{place}.script",
+            next_step=f"Name a file that ends with {SUFFIX}, or remove the kind.",
+        )
     for name, output in step.outputs.items():
+        if name in _OUTPUTS.get(step.kind, ()):
+            raise PipelineError(
+                f"Every step of kind {step.kind} has the output {name}.",
+                field=f"{place}.outputs.{name}",
+                next_step="Remove it, or use another name.",
+            )
         if output.path is not None and output.type != "file":
             raise PipelineError(
                 f"Output {name} has a path, but is of type {output.type}.",

@@ -63,12 +63,14 @@ MOST_STEPS = 100
 MOST_ITEMS = 100
 MAX_OUTPUT_BYTES = 32 * 1024
 MAX_PIPELINE_BYTES = 256 * 1024
+# Folder, in the working folder of a job, of executed notebooks.
+EXECUTED_FOLDER = "step-outputs"
 
 StepName = Annotated[Line, Field(pattern=f"^{STEP_NAME}$")]
 ValueName = Annotated[Line, Field(pattern=f"^{VALUE_NAME}$")]
 ValueType = Literal["string", "integer", "number", "boolean", "array", "object", "any"]
 OutputType = Literal["string", "integer", "number", "boolean", "array", "object", "any", "file"]
-StepKind = Literal["job", "sweep", "register", "promote", "approval"]
+StepKind = Literal["job", "notebook", "sweep", "register", "promote", "approval"]
 RunOn = Literal["success", "failure", "always"]
 Approvers = Literal["contributor", "maintainer", "owner"]
 
@@ -137,6 +139,10 @@ class StepIn(RequestSchema):
     version of `model`, and has the outputs `version` and `uri`. `promote` moves `version` of
     `model` to a `stage` or an `alias`. `approval` waits for a person with the role `approvers`.
 
+    `notebook` runs the notebook `script` of the snapshot as a job, with `inputs` as the values of
+    its cell tagged `parameters`. Its outputs are `notebook`, the file with the results of its
+    cells, `run`, and those in `outputs`.
+
     `sweep` runs `script` in `trials` jobs with different values of `parameters`, and `inputs` that
     are the same for all. A parameter is a range as text (`loguniform(1e-4,1e-1)`), a list of
     choices, or an object as in a sweep; `metric` is `accuracy:max` or an object, a constraint
@@ -200,9 +206,19 @@ class StepIn(RequestSchema):
     keep_limit_bytes: Whole = Field(default=DEFAULT_LIMIT_BYTES, ge=0, le=MAX_LIMIT_BYTES)
 
     @property
+    def is_job(self) -> bool:
+        """Return True if it runs code as one job."""
+        return self.kind in ("job", "notebook")
+
+    @property
     def runs_code(self) -> bool:
         """Return True if it runs code of the snapshot, in one or more jobs."""
-        return self.kind in ("job", "sweep")
+        return self.is_job or self.kind == "sweep"
+
+    @property
+    def executed_path(self) -> str:
+        """Return where the job of a notebook writes the notebook with its results."""
+        return f"{EXECUTED_FOLDER}/{str(self.script).rpartition('/')[2]}"
 
 
 class PipelineIn(RequestSchema):

@@ -86,12 +86,6 @@ def check_sweep(step: StepIn) -> None:
 
 def _check_outputs(step: StepIn, place: str) -> None:
     for name, output in step.outputs.items():
-        if name in SWEEP_OUTPUTS:
-            raise PipelineError(
-                f"Every sweep has the output {name}.",
-                field=f"{place}.outputs.{name}",
-                next_step="Remove it, or use another name.",
-            )
         if output.type == "file" and output.path is None:
             raise PipelineError(
                 f"The output {name} of step {step.name} has no path.",

@@ -36,7 +36,8 @@ def plan_run(*, project: Project, by: User, requested: PipelineRunIn) -> Pipelin
     planner = _Planner(project, by, requested)
     steps = [planner.planned(step) for step in ordered(requested.pipeline)]
     to_run = [step for step in steps if step.action in ("run", "depends")]
-    costs = [_expected(step) for step in to_run if step.kind in ("job", "sweep")]
+    priced = {step.name for step in requested.pipeline.steps if step.runs_code}
+    costs = [_expected(step) for step in to_run if step.step in priced]
     return PipelinePlan(
         steps=steps,
         reused=sum(step.action == "reuse" for step in steps),
@@ -93,7 +94,7 @@ class _Planner:
             kind=step.kind,
             action=action,
             explanation=explanation,
-            quote=self._quote(step) if step.kind == "job" and is_done else None,
+            quote=self._quote(step) if step.is_job and is_done else None,
             sweep_quote=self._sweep_quote(step) if step.kind == "sweep" and is_done else None,
             **changes,
         )
@@ -144,7 +145,7 @@ class _Planner:
 
     def _earlier(self, step: StepIn, item: Any) -> StepRun | None:
         lookup = lookup_in(self._run, self._rows, item)
-        if step.kind == "job":
+        if step.is_job:
             digest = digest_of(step, resolved_job(self._settled.jobs[step.name], step, lookup))
         elif step.kind == "sweep":
             digest = digest_of(step, resolved_sweep(self._settled.jobs[step.name], step, lookup))

@@ -13,7 +13,7 @@ from portal.pipelines.models import PipelineRun, StepJob, StepRun
 from portal.registry.catalog import find_version
 from portal.workloads.models import Workload
 from slipway.schemas.names import path_error
-from slipway.schemas.pipeline_checks import type_fault
+from slipway.schemas.pipeline_checks import outputs_of, type_fault
 from slipway.schemas.pipelines import StepIn, StepOutput, StepState
 
 _FILES = "runs:/"
@@ -47,12 +47,16 @@ def collected_outputs(row: StepRun, step: StepIn) -> dict[str, Any]:
 
     Raises InvalidInput if one is missing: neither reported, nor a metric or file of the job's run.
     """
-    if not step.outputs or row.job_id is None:
+    if not outputs_of(step) or row.job_id is None:
         return {}
     reported = StepJob.objects.filter(job=row.job_id).values_list("reported", flat=True).first()
     run = tracker().run(row.run.project_id, run_id_of(row.job_id))
     metrics = {metric.key: metric.value for metric in run.metrics} if run is not None else {}
-    outputs = {}
+    outputs: dict[str, Any] = {}
+    if step.kind == "notebook":
+        executed = StepOutput(type="file", path=step.executed_path)
+        outputs["notebook"] = _kept_file(row, "notebook", executed, None, run, _SUCCEEDED)
+        outputs["run"] = run_id_of(row.job_id)
     for name, output in step.outputs.items():
         value = (reported or {}).get(name)
         if output.type == "file":
@@ -123,11 +127,10 @@ def _exists(project_id: str, step: StepIn, row: StepRun) -> bool:
             return True
         if step.kind == "sweep" and not _run_exists(project_id, row.outputs["best_run"]):
             return False
-        return all(
-            _file_exists(project_id, row.outputs[name])
-            for name, output in step.outputs.items()
-            if output.type == "file"
-        )
+        files = [name for name, output in step.outputs.items() if output.type == "file"]
+        if step.kind == "notebook":
+            files.append("notebook")
+        return all(_file_exists(project_id, row.outputs[name]) for name in files)
     except (NotFound, KeyError, ValueError):
         return False
 

@@ -38,6 +38,7 @@ def start_step(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> 
     """
     starts: dict[str, Callable[[PipelineRun, StepRun, StepIn, Lookup], bool]] = {
         "job": _start_job,
+        "notebook": _start_job,
         "sweep": _start_sweep,
         "register": _register,
         "promote": _promote,

@@ -27,8 +27,12 @@ MOST_ITEMS = 300
 _MOST_NAMES = 3
 _MOST_CHARACTERS = 120
 _MOST_EXACT = 2000
-# Outputs of a sweep that name its best trial.
-_PAGES_OF_BEST = {"best_job": "project_job", "best_run": "project_run"}
+# Outputs that are ids, and the pages of what they name.
+_PAGES_OF_IDS = {
+    ("notebook", "run"): "project_run",
+    ("sweep", "best_job"): "project_job",
+    ("sweep", "best_run"): "project_run",
+}
 _FILE = re.compile(r"runs:/([0-9a-f]{32})/(?:files/)?(.+)")
 _VERSION = re.compile(r"models:/([^/]+)/([1-9][0-9]{0,8})")
 _STATES: dict[str, tuple[str, str]] = {
@@ -244,8 +248,9 @@ def version_of(value: object) -> tuple[str, int] | None:
 def _output(slug: str, step: StepIn, name: str, value: object) -> OutputValue:
     exact = as_text(value)
     text, url = exact, ""
-    if step.kind == "sweep" and name in _PAGES_OF_BEST and isinstance(value, str):
-        url = reverse(_PAGES_OF_BEST[name], args=[slug, value])
+    page = _PAGES_OF_IDS.get((step.kind, name))
+    if page is not None and isinstance(value, str):
+        url = reverse(page, args=[slug, value])
     elif isinstance(value, list) and value and all(_FILE.fullmatch(as_text(it)) for it in value):
         text = f"{len(value)} files, one of each item"
     elif match := _FILE.fullmatch(exact):
