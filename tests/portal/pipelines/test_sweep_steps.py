@@ -81,7 +81,7 @@ def test_a_sweep_has_values_of_earlier_steps_and_passes_its_best_trial_on(
     assert sweep["parameters"]["layers"]["choices"] == ["2", "4"]
     assert sweep["constraints"] == [{"metric": "size", "op": "<=", "bound": 9.0}]
     assert Sweep.objects.get().created_by.email == "bob@example.org"
-    finish_sweep(bob, machine, run_id, lambda trial: by_lr(trial) | {"size": 7.0})
+    finish_sweep(bob, machine, run_id, lambda trial: {**by_lr(trial), "size": 7.0})
     best = max(trials_of(bob, sweep["id"]), key=lambda trial: trial["value"])
     job = json_of(bob.get(f"projects/vision/jobs/{best['job']}"))
     assert job["params"] == {"rows": "10"} | {
