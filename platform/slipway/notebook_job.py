@@ -1,14 +1,15 @@
-"""Entry point of notebook jobs: `python -m slipway.notebook_job NOTEBOOK [--verify]`.
+"""Entry point of notebook jobs: `python -m slipway.notebook_job NOTEBOOK [--verify] [--keep FILE]`.
 
 The output notebook is written after each cell. It is uploaded to the portal during the run, and
 at the end whatever the result. Uploads are retried for minutes, because a restart of the portal
-must not lose the result of hours. Standard library and papermill only: the environment belongs
-to the job.
+must not lose the result of hours. With `--keep` it also becomes a file of the job. Standard
+library and papermill only: the environment belongs to the job.
 """
 
 import argparse
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from urllib.parse import quote
 
 from slipway import job
 from slipway.notebook_outputs import truncate_notebook
+from slipway.step_io import WORK_DIR_VARIABLE
 from slipway.workload_client import ApiAddress, api_address_from
 
 _NEEDED = ("papermill", "nbclient", "nbformat", "ipykernel")
@@ -108,6 +110,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m slipway.notebook_job")
     parser.add_argument("notebook", type=Path)
     parser.add_argument("--verify", action="store_true")
+    parser.add_argument("--keep", type=Path)
     given = parser.parse_args(arguments)
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
@@ -131,7 +134,14 @@ def main(arguments: Sequence[str]) -> int:
     output = folder / given.notebook.name
     shipper = Shipper(api_address_from(os.environ), output, name=str(given.notebook))
     shipper.start()
-    return _run(running, given, notebook, output, shipper)
+    # Cells run in the folder of the notebook, but files are kept below that of the job.
+    os.environ[WORK_DIR_VARIABLE] = str(Path.cwd())
+    try:
+        return _run(running, given, notebook, output, shipper)
+    finally:
+        if given.keep is not None and output.exists():
+            given.keep.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(output, given.keep)
 
 
 def _run(

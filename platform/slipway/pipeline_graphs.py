@@ -56,6 +56,10 @@ def _dot(name: str, steps: list[StepIn]) -> str:
 def _kind(step: StepIn) -> str:
     if step.kind == "job":
         return str(step.script)
+    if step.kind == "notebook":
+        return f"notebook {step.script}"
+    if step.kind == "sweep":
+        return f"sweep of {step.script}"
     if step.kind == "approval":
         return f"approval by the role {step.approvers}"
     return f"{step.kind} {step.model}"

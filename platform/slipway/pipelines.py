@@ -28,9 +28,22 @@ from typing import Any, TypeVar
 from slipway.errors import InvalidInput
 from slipway.step_values import outputs_of_hint, type_of_hint
 
-__all__ = ["Pipeline", "Step", "approval", "pipeline", "promote", "register", "script", "step"]
+__all__ = [
+    "Pipeline",
+    "Step",
+    "approval",
+    "notebook",
+    "pipeline",
+    "promote",
+    "register",
+    "script",
+    "step",
+    "sweep",
+]
 
-_FIELDS = ("state", "job", "run")
+_FIELDS = ("state", "job", "run", "sweep")
+_NOTEBOOK_OUTPUTS = ("notebook", "run")
+_SWEEP_OUTPUTS = ("best_value", "parameters", "best_job", "best_run")
 _Wrapped = TypeVar("_Wrapped", bound=Callable[..., Any])
 
 
@@ -91,7 +104,7 @@ class Comparison:
 
 
 class Handle(_Unknown):
-    """A step within a pipeline. Its attributes are its outputs, besides state, job and run.
+    """A step within a pipeline. Its attributes are its outputs, besides state, job, run and sweep.
 
     A step with one output stands for it.
     """
@@ -155,6 +168,11 @@ class Step:
         self.function = function
         self._options = dict(options)
         self._mapped: dict[str, Any] = {}
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The options of its decorator."""
+        return dict(self._options)
 
     def options(
         self,
@@ -307,12 +325,56 @@ def script(
 
     `inputs` reach it as `--name=value`. Other options are the fields of a step.
     """
-    typed = {
-        key: {"type": kind} if isinstance(kind, str) else kind
-        for key, kind in (outputs or {}).items()
-    }
+    typed = _typed(outputs)
     fields = {**options, "script": path, "outputs": typed, "inputs": options.get("inputs")}
     return _add("script", name or Path(path).stem, fields, list(typed))
+
+
+def notebook(
+    path: str,
+    *,
+    inputs: Mapping[str, Any] | None = None,
+    outputs: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    **options: Any,
+) -> Any:
+    """Add a notebook of the code as a step. `inputs` are values of its cell tagged `parameters`.
+
+    Its cells report `outputs` with `slipway.step_output`. Besides these the step has the outputs
+    notebook, the file with the results of its cells, and run. Other options are those of a step.
+    """
+    typed = _typed(outputs)
+    given = {"kind": "notebook", "script": path, "inputs": inputs, "outputs": typed or None}
+    fields = {**options, **given}
+    return _add("notebook", name or Path(path).stem, fields, [*_NOTEBOOK_OUTPUTS, *typed])
+
+
+def sweep(
+    script: str | Step,
+    *,
+    parameters: Mapping[str, Any],
+    metric: object,
+    name: str | None = None,
+    outputs: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Any:
+    """Add a sweep of a script, or of a step that is a function, as a step.
+
+    `parameters` are names with ranges, such as "loguniform(1e-4,1e-1)" or a list of choices, and
+    `metric` is like "accuracy:max". `inputs` are the same for all trials. `outputs` are files of
+    the best trial, such as {"type": "file", "path": "model.txt"}, and numbers it has logged.
+    Options are those of a sweep (trials, parallel, algorithm, scheduler, seed, constraints, …)
+    and of a step. Besides `outputs` the step has best_value, parameters, best_job and best_run.
+    """
+    typed = _typed(outputs)
+    if isinstance(script, Step):
+        fields, label = {**script.defaults, **options}, script.function.__name__
+        path = f"{inspect.getsourcefile(script.function)}::{label}"
+    else:
+        fields, label, path = options, Path(script).stem, script
+    given = {"kind": "sweep", "script": path, "parameters": parameters, "metric": metric}
+    fields = {**fields, **given, "outputs": typed or None}
+    return _add("sweep", name or label, fields, [*_SWEEP_OUTPUTS, *typed])
 
 
 def register(model: object, source: object, *, name: str = "register", **options: Any) -> Any:
@@ -341,6 +403,14 @@ def approval(
     """Add a step that waits until a person with the role `approvers` approves."""
     fields = {"kind": "approval", "message": message or None, "approvers": approvers}
     return _add("approval", name, {**options, **fields}, [])
+
+
+def _typed(outputs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return outputs whose types may be written as one word."""
+    return {
+        key: {"type": kind} if isinstance(kind, str) else kind
+        for key, kind in (outputs or {}).items()
+    }
 
 
 def _add(noun: str, name: str, fields: Mapping[str, Any], outputs: list[str]) -> Handle:

@@ -20,6 +20,8 @@ _TRIED_FOR_S = 120.0
 # Folder for outputs that the step wrote outside of its working folder, where nothing is kept.
 _OUTPUTS = "step-outputs"
 _JSON = "application/json"
+# Working folder of a job whose code runs elsewhere, as the cells of a notebook do.
+WORK_DIR_VARIABLE = "SLIPWAY_WORK_DIR"
 
 
 def step_input(name: str, hint: Any = None) -> Any:
@@ -142,7 +144,7 @@ def _kept(name: str, path: Path) -> str:
             field=name,
             next_step="Write the file before the step returns.",
         )
-    folder, full = Path.cwd().resolve(), path.resolve()
+    folder, full = Path(os.environ.get(WORK_DIR_VARIABLE, "")).resolve(), path.resolve()
     if full.is_relative_to(folder):
         return full.relative_to(folder).as_posix()
     copied = folder / _OUTPUTS / name / full.name

@@ -112,19 +112,20 @@ def _comparison(
 
 def _changed_outputs(earlier: Mapping[str, StepRun], steps: Sequence[StepRun]) -> list[StepChange]:
     changes = [
-        StepChange(step.step, _changes(_values(earlier[step.step].outputs), _values(step.outputs)))
+        StepChange(step.step, _changes(_values(earlier[step.step]), _values(step)))
         for step in steps
         if step.item is None and step.step in earlier and step.outputs
     ]
     return [change for change in changes if change.fields]
 
 
-def _values(outputs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return outputs without files, whose addresses name their run."""
+def _values(step: StepRun) -> dict[str, Any]:
+    """Return outputs without files and ids, which name their run."""
+    ids = {"sweep": ("best_job", "best_run"), "notebook": ("run",)}.get(step.kind, ())
     return {
         name: value
-        for name, value in (outputs or {}).items()
-        if not any(str(part).startswith("runs:/") for part in _parts(value))
+        for name, value in (step.outputs or {}).items()
+        if name not in ids and not any(str(part).startswith("runs:/") for part in _parts(value))
     }
 
 

@@ -23,6 +23,7 @@ from portal.pipelines.models import (
     ScheduledRun,
     StepJob,
     StepRun,
+    StepSweep,
     TriggerEvent,
 )
 from portal.pipelines.services.step_starts import STEP_TAG
@@ -123,7 +124,9 @@ def chain_of_job(job_id: str) -> tuple[str, ...]:
         return chain_of_pipeline(step)
     sweep = TrialJob.objects.filter(job=job_id).values_list("trial__sweep", flat=True).first()
     if sweep is not None:
-        return _chain(sweep=sweep)
+        steps = StepSweep.objects.filter(sweep=sweep).values_list("step_run__run", flat=True)
+        run_id = steps.first()
+        return _chain(sweep=sweep) if run_id is None else chain_of_pipeline(run_id)
     return _chain(job=job_id)
 
 

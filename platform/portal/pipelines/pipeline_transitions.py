@@ -80,6 +80,7 @@ def reset_steps(run: PipelineRun, keys: list[str]) -> int:
         outputs={},
         failures=0,
         job=None,
+        sweep=None,
         reused_from=None,
         decided_by=None,
         started_at=None,

@@ -1,4 +1,4 @@
-"""Steps as work: values of references, submissions of jobs, and digests. No I/O but reads of rows.
+"""Steps as work: values of references, submissions, and digests. No I/O but reads of rows.
 
 The digest of a step stands for all that its outputs depend on: code, script, arguments, inputs,
 environment, versions of datasets, number of ranks and declared outputs. Names, tags, hardware,
@@ -15,8 +15,10 @@ from pydantic import ValidationError
 from portal.core.errors import InvalidInput
 from portal.experiments.services.job_runs import run_id_of
 from portal.pipelines.models import PipelineRun, StepRun
-from slipway.schemas.pipeline_references import Reference, as_text, substitute
+from slipway.schemas.pipeline_references import PipelineError, Reference, as_text, substitute
 from slipway.schemas.pipelines import PipelineIn, StepIn
+from slipway.schemas.step_sweeps import sweep_of
+from slipway.schemas.sweeps import SweepIn
 from slipway.schemas.training import GitFacts, JobIn
 
 _PIPELINE_TAG = "pipeline"
@@ -25,6 +27,11 @@ _MOST_TAGS = 10
 _IRRELEVANT = {
     *("name", "tags", "priority", "tier", "pool", "parent", "git"),
     *("max_attempts", "max_hours", "hang_after_minutes", "keep_limit_bytes"),
+}
+# Fields of a sweep that its best trial does not depend on.
+_IRRELEVANT_OF_SWEEPS: dict[str, Any] = {
+    "job": _IRRELEVANT,
+    **dict.fromkeys(("name", "parallel", "retries"), True),
 }
 _SAME_FIELDS = (
     *("script", "tier", "pool", "nodes", "procs", "strategy", "backend", "requirements"),
@@ -51,6 +58,9 @@ def job_of_step(
             field="snapshot",
             next_step="Start it with `slipway pipeline run`, which uploads the code.",
         )
+    fields = {name: getattr(step, name) for name in _SAME_FIELDS}
+    if step.kind == "notebook":
+        fields["keep"] = [*step.keep, step.executed_path]
     tags = dict(step.tags)
     if len(tags) < _MOST_TAGS:
         tags.setdefault(_PIPELINE_TAG, pipeline.name)
@@ -62,8 +72,8 @@ def job_of_step(
             "git": git,
             "tags": tags,
             "params": {name: as_text(value) for name, value in step.inputs.items()},
-            "args": step.args,
-            **{name: getattr(step, name) for name in _SAME_FIELDS},
+            "args": _args_of(step),
+            **fields,
         },
     )
 
@@ -72,17 +82,37 @@ def resolved_job(request: JobIn, step: StepIn, lookup: Lookup) -> JobIn:
     """Return a submission with the values of its references. Raises InvalidInput and NoValue."""
     inputs = {name: substitute(value, lookup) for name, value in step.inputs.items()}
     params = {name: as_text(value) for name, value in inputs.items()}
-    args = [as_text(substitute(arg, lookup)) for arg in step.args]
+    args = [as_text(substitute(arg, lookup)) for arg in _args_of(step)]
     return _validated(step, request.model_dump() | {"params": params, "args": args})
 
 
-def digest_of(step: StepIn, resolved: JobIn | Mapping[str, Any]) -> str:
+def _args_of(step: StepIn) -> list[str]:
+    """Return the arguments of a script, or of the program that runs a notebook."""
+    return [f"--keep={step.executed_path}"] if step.kind == "notebook" else step.args
+
+
+def resolved_sweep(request: JobIn, step: StepIn, lookup: Lookup) -> SweepIn:
+    """Return the sweep of a step with the values of its references, and trials like `request`.
+
+    Raises InvalidInput and NoValue.
+    """
+    job = resolved_job(request, step, lookup)
+    try:
+        return sweep_of(step, job, lookup)
+    except PipelineError as error:
+        raise InvalidInput(
+            error.message, code="bad_sweep", field=error.field, next_step=error.next_step
+        ) from error
+
+
+def digest_of(step: StepIn, resolved: JobIn | SweepIn | Mapping[str, Any]) -> str:
     """Return the digest of a step whose references have values."""
-    content = (
-        resolved.model_dump(mode="json", exclude=_IRRELEVANT)
-        if isinstance(resolved, JobIn)
-        else dict(resolved)
-    )
+    if isinstance(resolved, JobIn):
+        content = resolved.model_dump(mode="json", exclude=_IRRELEVANT)
+    elif isinstance(resolved, SweepIn):
+        content = resolved.model_dump(mode="json", exclude=_IRRELEVANT_OF_SWEEPS)
+    else:
+        content = dict(resolved)
     content["kind"] = step.kind
     content["outputs"] = {name: output.model_dump() for name, output in step.outputs.items()}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -108,9 +138,22 @@ def lookup_in(
     return value
 
 
+def lookup_of_parameters(parameters: Mapping[str, Any]) -> Lookup:
+    """Return the values of references before a run: those of its parameters alone."""
+
+    def value(reference: Reference) -> Any:
+        if reference.kind != "parameter":
+            raise NoValue(str(reference))
+        return parameters[reference.part]
+
+    return value
+
+
 def _field(row: StepRun, name: str) -> str:
     if name == "state":
         return str(row.state)
+    if name == "sweep":
+        return row.sweep_id or ""
     if row.job_id is None:
         return ""
     return row.job_id if name == "job" else run_id_of(row.job_id)

@@ -73,6 +73,11 @@ def summaries_of(sweeps: Sequence[Sweep]) -> dict[str, SweepSummary]:
     }
 
 
+def costs_of_sweeps(ids: Sequence[str]) -> dict[str, int]:
+    """Return what the jobs of sweeps have cost so far, in nano-USD, by the ids of sweeps."""
+    return {sweep_id: cost.total for sweep_id, cost in _costs_of(ids).items()}
+
+
 def costs_of_trials(trials: Iterable[Trial]) -> dict[str, int]:
     """Return what the jobs of each trial have cost so far, in nano-USD, by the ids of trials."""
     rows = TrialJob.objects.filter(trial__in=[trial.pk for trial in trials])

@@ -290,7 +290,7 @@ def _finish(session: Session, item: PipelineRunOut, *, watch_it: bool) -> None:
 
 def _step_text(step: StepRunOut) -> str:
     name = step.step if step.item is None else f"{step.step} {step.item + 1}"
-    notes = "; ".join(note for note in (step.job or "", step.explanation) if note)
+    notes = "; ".join(note for note in (step.sweep or step.job or "", step.explanation) if note)
     return f"{name}: {step.state} ({notes})" if notes else f"{name}: {step.state}"
 
 
@@ -300,7 +300,9 @@ def _counts(item: PipelineRunOut) -> str:
 
 def _planned_row(step: PlannedStep) -> tuple[str, ...]:
     items = f", {step.items} items" if step.items else ""
-    price = "" if step.quote is None else f"{dollars(step.quote.nano_usd_per_hour)} an hour{items}"
+    trials = f", {step.sweep_quote.trials} trials" if step.sweep_quote else ""
+    quote = step.sweep_quote or step.quote
+    price = f"{dollars(quote.nano_usd_per_hour)} an hour{trials}{items}" if quote else ""
     return (step.step, step.action, price, step.explanation)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
+from slipway.schemas.notebook import SUFFIX
 from slipway.schemas.pipeline_references import (
     PipelineError,
     Reference,
@@ -19,6 +20,7 @@ from slipway.schemas.pipelines import (
     StepIn,
     StepKind,
 )
+from slipway.schemas.step_sweeps import SWEEP_FIELDS, SWEEP_OUTPUTS, check_sweep
 
 _FLOW = {"name", "kind", "after", "when", "run_on"}
 # Fields that have a meaning for kinds other than jobs. A job has all but those of the others.
@@ -27,14 +29,30 @@ _FIELDS: Mapping[StepKind, set[str]] = {
     "promote": _FLOW | {"model", "version", "stage", "alias"},
     "approval": _FLOW | {"message", "approvers"},
 }
-_NOT_OF_JOBS = {"model", "source", "version", "stage", "alias", "message", "approvers"}
+_NOT_OF_SWEEPS = {"model", "source", "version", "stage", "alias", "message", "approvers"}
+_NOT_OF_JOBS = _NOT_OF_SWEEPS | SWEEP_FIELDS
+# It is one process, and its program has arguments of its own.
+_NOT_OF_NOTEBOOKS = _NOT_OF_JOBS | {"args", "nodes", "procs", "strategy"}
+_REQUIRED: Mapping[StepKind, tuple[str, ...]] = {
+    "job": ("script",),
+    "notebook": ("script",),
+    "sweep": ("script", "parameters", "metric"),
+    "register": ("model", "source"),
+    "promote": ("model", "version"),
+}
+NOTEBOOK_OUTPUTS = ("notebook", "run")
 _OUTPUTS: Mapping[StepKind, tuple[str, ...]] = {
+    "notebook": NOTEBOOK_OUTPUTS,
+    "sweep": SWEEP_OUTPUTS,
     "register": ("version", "uri"),
     "promote": (),
     "approval": (),
 }
 # Fields with references, in the order in which errors are reported.
-_WITH_REFERENCES = ("foreach", "inputs", "args", "model", "source", "version", "message")
+_WITH_REFERENCES = (
+    *("foreach", "inputs", "args", "model", "source", "version", "message"),
+    *("parameters", "metric", "constraints", "warm_start", "trials"),
+)
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
@@ -104,7 +122,7 @@ def dependencies(step: StepIn) -> dict[str, list[str]]:
 
 def outputs_of(step: StepIn) -> Iterable[str]:
     """Return the names of the outputs of a step."""
-    return step.outputs if step.kind == "job" else _OUTPUTS[step.kind]
+    return (*_OUTPUTS.get(step.kind, ()), *step.outputs)
 
 
 def resolved_parameters(pipeline: PipelineIn, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,6 +187,8 @@ def _check_step(pipeline: PipelineIn, step: StepIn) -> None:
             _check_reference(pipeline, step, reference, f"{place}.{field}")
     for reference in references_in(step.when, f"{place}.when"):
         _check_reference(pipeline, step, reference, f"{place}.when")
+    if step.kind == "sweep":
+        check_sweep(step)
     if step.run_on != "success" and not dependencies(step):
         raise PipelineError(
             f"Step {step.name} runs on {step.run_on} of the steps before it, but has none.",
@@ -178,27 +198,36 @@ def _check_step(pipeline: PipelineIn, step: StepIn) -> None:
 
 
 def _check_fields(step: StepIn, place: str) -> None:
-    allowed = _FIELDS.get(step.kind, set(StepIn.model_fields) - _NOT_OF_JOBS)
+    of_others = {"sweep": _NOT_OF_SWEEPS, "notebook": _NOT_OF_NOTEBOOKS}.get(
+        step.kind, _NOT_OF_JOBS
+    )
+    allowed = _FIELDS.get(step.kind, set(StepIn.model_fields) - of_others)
     for field in sorted(step.model_fields_set - allowed):
         raise PipelineError(
             f"A step of kind {step.kind} has no {field}.",
             field=f"{place}.{field}",
             next_step="Remove it, or change the kind.",
         )
-    required = {
-        "job": ["script"],
-        "register": ["model", "source"],
-        "promote": ["model", "version"],
-        "approval": [],
-    }
-    for field in required[step.kind]:
-        if getattr(step, field) is None:
+    for field in _REQUIRED.get(step.kind, ()):
+        if getattr(step, field) in (None, {}):
             raise PipelineError(
                 f"Step {step.name} has no {field}.",
                 field=f"{place}.{field}",
                 next_step=f"A step of kind {step.kind} needs it: add {field}.",
             )
+    if step.kind == "notebook" and not str(step.script).endswith(SUFFIX):
+        raise PipelineError(
+            f"{step.script} of step {step.name} is no notebook.",
+            field=f"{place}.script",
+            next_step=f"Name a file that ends with {SUFFIX}, or remove the kind.",
+        )
     for name, output in step.outputs.items():
+        if name in _OUTPUTS.get(step.kind, ()):
+            raise PipelineError(
+                f"Every step of kind {step.kind} has the output {name}.",
+                field=f"{place}.outputs.{name}",
+                next_step="Remove it, or use another name.",
+            )
         if output.path is not None and output.type != "file":
             raise PipelineError(
                 f"Output {name} has a path, but is of type {output.type}.",

@@ -2,7 +2,7 @@
 
     ${parameters.NAME}              a parameter of the pipeline
     ${steps.STEP.outputs.OUTPUT}    an output of another step; of a fan-out, the list of all
-    ${steps.STEP.state}             how that step ended; also .job and .run, the ids of its work
+    ${steps.STEP.state}             how that step ended; also .job, .run and .sweep, ids of its work
     ${item}                         the item of a fan-out
 
 A text that is one reference alone has the value of it, whatever its type. Within a longer text a
@@ -20,7 +20,7 @@ from typing import Any
 STEP_NAME = r"[A-Za-z][A-Za-z0-9_-]{0,47}"
 VALUE_NAME = r"[A-Za-z_][A-Za-z0-9_-]{0,63}"
 # Fields of a step that others may refer to besides its outputs, also if it has failed.
-STEP_FIELDS = ("state", "job", "run")
+STEP_FIELDS = ("state", "job", "run", "sweep")
 _MARK = re.compile(r"\$\{([^{}]*)\}")
 _PARAMETER = re.compile(rf"parameters\.({VALUE_NAME})")
 _OUTPUT = re.compile(rf"steps\.({STEP_NAME})\.outputs\.({VALUE_NAME})")

@@ -46,18 +46,31 @@ from slipway.schemas.kept_files import (
     Pattern,
 )
 from slipway.schemas.pipeline_references import STEP_NAME, VALUE_NAME
+from slipway.schemas.sweeps import (
+    MAX_CONSTRAINTS,
+    MAX_ETA,
+    MAX_MIN_VALUES,
+    MAX_PARALLEL,
+    MAX_SOURCES,
+    Algorithm,
+    Scheduler,
+    SweepQuote,
+    WarmStartSource,
+)
 from slipway.schemas.training import Argument, Digest, GitFacts, Quote, RelativePath, Tags
 
 MOST_STEPS = 100
 MOST_ITEMS = 100
 MAX_OUTPUT_BYTES = 32 * 1024
 MAX_PIPELINE_BYTES = 256 * 1024
+# Folder, in the working folder of a job, of executed notebooks.
+EXECUTED_FOLDER = "step-outputs"
 
 StepName = Annotated[Line, Field(pattern=f"^{STEP_NAME}$")]
 ValueName = Annotated[Line, Field(pattern=f"^{VALUE_NAME}$")]
 ValueType = Literal["string", "integer", "number", "boolean", "array", "object", "any"]
 OutputType = Literal["string", "integer", "number", "boolean", "array", "object", "any", "file"]
-StepKind = Literal["job", "register", "promote", "approval"]
+StepKind = Literal["job", "notebook", "sweep", "register", "promote", "approval"]
 RunOn = Literal["success", "failure", "always"]
 Approvers = Literal["contributor", "maintainer", "owner"]
 
@@ -126,6 +139,18 @@ class StepIn(RequestSchema):
     version of `model`, and has the outputs `version` and `uri`. `promote` moves `version` of
     `model` to a `stage` or an `alias`. `approval` waits for a person with the role `approvers`.
 
+    `notebook` runs the notebook `script` of the snapshot as a job, with `inputs` as the values of
+    its cell tagged `parameters`. Its outputs are `notebook`, the file with the results of its
+    cells, `run`, and those in `outputs`.
+
+    `sweep` runs `script` in `trials` jobs with different values of `parameters`, and `inputs` that
+    are the same for all. A parameter is a range as text (`loguniform(1e-4,1e-1)`), a list of
+    choices, or an object as in a sweep; `metric` is `accuracy:max` or an object, a constraint
+    `latency_ms<=20` or an object. All of them, `trials` and `warm_start` may have references. Its
+    outputs are `best_value`, `parameters`, `best_job` and `best_run`, and those in `outputs`: files
+    of the best trial at their `path`, and numbers that are its last metrics of that name. `retries`
+    are those of each trial.
+
     A step waits for those it refers to and those in `after`. It runs if all have succeeded. With
     `run_on: failure` it runs if one before it has failed, with `always` in any case. It is skipped
     unless `when` holds. `foreach` starts it once for each item of a list, which is `${item}`. With
@@ -152,6 +177,17 @@ class StepIn(RequestSchema):
     alias: Annotated[Line, Field(min_length=1, max_length=100)] | None = None
     message: Annotated[Text, Field(max_length=1000)] = ""
     approvers: Approvers = "maintainer"
+    parameters: Annotated[JsonObject, Field(max_length=50)] = {}
+    metric: JsonValue = None
+    constraints: list[JsonValue] = Field(default=[], max_length=MAX_CONSTRAINTS)
+    warm_start: list[WarmStartSource] = Field(default=[], max_length=MAX_SOURCES)
+    algorithm: Algorithm = "tpe"
+    trials: JsonValue = 20
+    parallel: Whole = Field(default=2, ge=1, le=MAX_PARALLEL)
+    seed: Whole = Field(default=0, ge=0, le=2**31 - 1)
+    scheduler: Scheduler = "none"
+    min_values: Whole = Field(default=1, ge=1, le=MAX_MIN_VALUES)
+    eta: Whole = Field(default=3, ge=2, le=MAX_ETA)
     tier: Slug | None = None
     pool: Slug | None = None
     nodes: Whole = Field(default=1, ge=1, le=1024)
@@ -171,8 +207,18 @@ class StepIn(RequestSchema):
 
     @property
     def is_job(self) -> bool:
-        """Return True if it runs code, as a job."""
-        return self.kind == "job"
+        """Return True if it runs code as one job."""
+        return self.kind in ("job", "notebook")
+
+    @property
+    def runs_code(self) -> bool:
+        """Return True if it runs code of the snapshot, in one or more jobs."""
+        return self.is_job or self.kind == "sweep"
+
+    @property
+    def executed_path(self) -> str:
+        """Return where the job of a notebook writes the notebook with its results."""
+        return f"{EXECUTED_FOLDER}/{str(self.script).rpartition('/')[2]}"
 
 
 class PipelineIn(RequestSchema):
@@ -224,7 +270,7 @@ class StepRunOut(AnswerSchema):
     """A step in a run. `item` is the number of an item of a fan-out, null for the step itself.
 
     `reused_from` is the run whose outputs it has. `explanation` says why it is in its state.
-    `attempt` counts its jobs, and `job` is the newest of them.
+    `attempt` counts its jobs or sweeps, and `job` or `sweep` is the newest of them.
     """
 
     step: str
@@ -235,6 +281,7 @@ class StepRunOut(AnswerSchema):
     next_step: str | None = None
     attempt: int = 0
     job: str | None = None
+    sweep: str | None = None
     outputs: dict[str, Any] = {}
     reused_from: str | None = None
     decided_by: str | None = None
@@ -273,7 +320,8 @@ class PlannedStep(AnswerSchema):
     """A step as a plan expects it.
 
     `reuse` has the outputs of `reused_from`, `run` is done, `depends` is not known before the steps
-    that it waits for have ended, `wait` is an approval. `quote` is the cost of one job.
+    that it waits for have ended, `wait` is an approval. `quote` is the cost of one job,
+    `sweep_quote` that of one sweep.
     """
 
     step: str
@@ -283,6 +331,7 @@ class PlannedStep(AnswerSchema):
     items: int | None = None
     reused_from: str | None = None
     quote: Quote | None = None
+    sweep_quote: SweepQuote | None = None
 
 
 class PipelinePlan(AnswerSchema):

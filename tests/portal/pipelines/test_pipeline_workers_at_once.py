@@ -10,6 +10,7 @@ from django.db import connection, connections
 from pytest_django import Settings
 
 from portal.pipelines.services.pipeline_progress import advance_all
+from portal.sweeps.models import Sweep
 from portal.training.models import Job
 from tests.personas import Api
 from tests.portal.pipelines.pipeline_runs import (
@@ -21,6 +22,7 @@ from tests.portal.pipelines.pipeline_runs import (
     step,
     steps_of,
 )
+from tests.portal.pipelines.sweep_steps import sweep_of, sweep_step
 from tests.portal.workloads.machines import Machine
 
 pytestmark = [
@@ -69,6 +71,14 @@ def test_workers_at_once_start_each_step_once(bob: Api, machine: Machine) -> Non
     _together(*workers)
     assert Job.objects.count() == 5
     assert states_of(bob, run_id)["last"] == "running"
+
+
+def test_workers_at_once_start_one_sweep_for_a_step(bob: Api, machine: Machine) -> None:
+    run_id: str = bob.post(RUNS, body_of(bob, [sweep_step()])).json()["id"]  # type: ignore[attr-defined]
+    _together(*[advance_all] * _WORKERS)
+    assert Sweep.objects.count() == 1
+    assert sweep_of(bob, run_id) == Sweep.objects.get().pk
+    assert states_of(bob, run_id) == {"tune": "running"}
 
 
 def test_nothing_starts_in_a_run_that_is_cancelled_meanwhile(bob: Api, machine: Machine) -> None:

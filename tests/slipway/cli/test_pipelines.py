@@ -29,6 +29,18 @@ def digits(rows: int = 10):
     train.options(after=[ok])(prepare(rows))
 """
 
+SWEEP = """
+steps:
+  tune:
+    kind: sweep
+    script: flow.py
+    tier: TIER
+    parameters: {lr: "uniform(0,1)"}
+    metric: accuracy:max
+    trials: 5
+    parallel: 2
+"""
+
 
 @pytest.fixture(scope="module")
 def lab(portal: LivePortal) -> Iterator[Lab]:
@@ -105,3 +117,18 @@ def test_a_run_is_planned_started_shown_approved_and_cancelled(
         with pytest.raises(TimeoutError, match="goes on"):
             client.pipelines.wait(again.id, project=project, timeout_s=0)
         assert len(list(client.pipelines.list(project=project))) == 2
+
+
+def test_a_plan_has_the_price_of_all_trials_of_a_sweep(
+    alice: Cli, lab: Lab, tmp_path: Path
+) -> None:
+    place = ("--project", _project(alice), "--code", str(tmp_path))
+    _flow(tmp_path, lab.tier)
+    source = tmp_path / "tune.yaml"
+    source.write_text(SWEEP.replace("TIER", lab.tier))
+    planned = alice("pipeline", "plan", str(source), *place)
+    assert planned.code == 0, planned.err
+    assert "an hour, 5 trials" in planned.out
+    (step,) = alice("pipeline", "plan", str(source), *place, "--json").document["steps"]
+    assert step["sweep_quote"]["parallel"] == 2
+    assert "tune  sweep of flow.py" in alice("pipeline", "graph", str(source)).out

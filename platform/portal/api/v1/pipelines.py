@@ -33,6 +33,7 @@ from slipway.schemas.pipelines import (
     StepDecision,
     StepOutputs,
     StepRunOut,
+    StepState,
 )
 
 router = Router(tags=["Pipelines"])
@@ -74,10 +75,11 @@ def _step_out(row: StepRun, cost_nano_usd: int) -> StepRunOut:
         kind=row.kind,
         item=row.item,
         state=row.status,
-        explanation=row.explanation,
+        explanation=row.explanation or _explanation_of_sweep(row),
         next_step=row.next_step or None,
         attempt=row.attempt,
         job=row.job_id,
+        sweep=row.sweep_id,
         outputs=row.outputs,
         reused_from=row.reused_from.run_id if row.reused_from is not None else None,
         decided_by=row.decided_by.email if row.decided_by is not None else None,
@@ -87,10 +89,19 @@ def _step_out(row: StepRun, cost_nano_usd: int) -> StepRunOut:
     )
 
 
+def _explanation_of_sweep(row: StepRun) -> str:
+    """Return why the sweep of a step that runs is paused, "" if it is not."""
+    if row.sweep is None or row.status != StepState.RUNNING:
+        return ""
+    return row.sweep.explanation
+
+
 def _shown(run: PipelineRun) -> PipelineRunOut:
     """Serialize a run with its steps, after a change as it is by now."""
     fresh = PipelineRun.objects.of_project(run.project).get(pk=run.pk)
-    rows = list(StepRun.objects.filter(run=fresh).select_related("reused_from", "decided_by"))
+    rows = list(
+        StepRun.objects.filter(run=fresh).select_related("reused_from", "decided_by", "sweep")
+    )
     place = {step.name: number for number, step in enumerate(ordered(fresh.pipeline))}
     rows.sort(key=lambda row: (place[row.step], -1 if row.item is None else row.item))
     costs = costs_of_steps(rows)

@@ -8,6 +8,7 @@ from django.db.models import Q
 from portal.accounts.models import Project, User
 from portal.accounts.principal import Principal
 from portal.core.models import IdField, Row
+from portal.sweeps.models import Sweep
 from portal.training.models import Job, Snapshot
 from slipway.schemas.pipelines import PipelineIn, PipelineRunState, StepState
 
@@ -103,7 +104,8 @@ class StepRun(Row):
     that decides about an approval.
     `request` is the settled submission of its jobs (`JobIn`), with references. `digest` stands for
     all that its outputs depend on. `failures` counts its jobs that failed since the run was started
-    or resumed, `attempt` all of them, and `job` is the newest. `reused_from` has made its outputs.
+    or resumed, `attempt` all of them, and `job` is the newest; of a sweep, `attempt` and `sweep`
+    are. `reused_from` has made its outputs.
     """
 
     id = IdField("psr")
@@ -122,6 +124,9 @@ class StepRun(Row):
     failures = models.PositiveSmallIntegerField(default=0)
     job = models.OneToOneField(
         Job, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    sweep = models.OneToOneField(
+        Sweep, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )
     reused_from = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
@@ -180,4 +185,18 @@ class StepJob(Row):
     class Meta(Row.Meta):
         constraints: ClassVar[list[models.BaseConstraint]] = [
             models.UniqueConstraint(fields=["step_run", "attempt"], name="step_job_once"),
+        ]
+
+
+class StepSweep(Row):
+    """A sweep of a step. All of them count in its cost."""
+
+    id = IdField("pss")
+    step_run = models.ForeignKey(StepRun, on_delete=models.CASCADE, related_name="sweeps")
+    attempt = models.PositiveSmallIntegerField()
+    sweep = models.OneToOneField(Sweep, on_delete=models.PROTECT, related_name="+")
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["step_run", "attempt"], name="step_sweep_once"),
         ]

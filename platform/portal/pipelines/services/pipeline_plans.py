@@ -4,12 +4,21 @@ from typing import Any
 
 from portal.accounts.models import Project, User
 from portal.pipelines.models import PipelineRun, StepRun
-from portal.pipelines.services.pipeline_starts import SettledRun, settled_run
-from portal.pipelines.services.step_outputs import reusable
-from portal.pipelines.step_requests import NoValue, digest_of, lookup_in, resolved_job
+from portal.pipelines.services.pipeline_starts import SettledRun, checked_run
+from portal.pipelines.services.step_outputs import may_reuse, reusable
+from portal.pipelines.step_requests import (
+    NoValue,
+    digest_of,
+    lookup_in,
+    lookup_of_parameters,
+    resolved_job,
+    resolved_sweep,
+)
 from portal.spend.presenters import with_cost
+from portal.sweeps.services.quotes import quote_trials
+from portal.sweeps.services.sweeps import trials_of
 from portal.training.services.jobs import admission_request, quote_job
-from slipway.schemas.pipeline_checks import dependencies, items_fault, ordered
+from slipway.schemas.pipeline_checks import dependencies, items_fault, ordered, outputs_of
 from slipway.schemas.pipeline_references import as_text, parse_condition, substitute
 from slipway.schemas.pipelines import (
     PipelinePlan,
@@ -18,27 +27,40 @@ from slipway.schemas.pipelines import (
     StepIn,
     StepState,
 )
-from slipway.schemas.training import Quote
+from slipway.schemas.sweeps import SweepQuote
+from slipway.schemas.training import JobIn, Quote
 
 
 def plan_run(*, project: Project, by: User, requested: PipelineRunIn) -> PipelinePlan:
     """Return what a run would do. Raises InvalidInput as its start does."""
     planner = _Planner(project, by, requested)
     steps = [planner.planned(step) for step in ordered(requested.pipeline)]
-    quotes = [(step.quote, step.items or 1) for step in steps if step.quote is not None]
-    costs = [
-        None if quote.expected is None else quote.expected.nano_usd * items
-        for quote, items in quotes
-    ]
+    to_run = [step for step in steps if step.action in ("run", "depends")]
+    priced = {step.name for step in requested.pipeline.steps if step.runs_code}
+    costs = [_expected(step) for step in to_run if step.step in priced]
     return PipelinePlan(
         steps=steps,
         reused=sum(step.action == "reuse" for step in steps),
         to_run=sum(step.action in ("run", "depends", "wait") for step in steps),
-        nano_usd_per_hour=sum(quote.nano_usd_per_hour * items for quote, items in quotes),
+        nano_usd_per_hour=sum(
+            quote.nano_usd_per_hour * (step.items or 1)
+            for step in to_run
+            if (quote := step.quote or step.sweep_quote) is not None
+        ),
         expected_nano_usd=None
         if None in costs
         else sum(cost for cost in costs if cost is not None),
     )
+
+
+def _expected(step: PlannedStep) -> int | None:
+    """Return the expected cost of a step that is done, None without history."""
+    cost = None
+    if step.sweep_quote is not None:
+        cost = step.sweep_quote.expected_nano_usd
+    elif step.quote is not None and step.quote.expected is not None:
+        cost = step.quote.expected.nano_usd
+    return None if cost is None else cost * (step.items or 1)
 
 
 class _Planner:
@@ -46,7 +68,7 @@ class _Planner:
 
     def __init__(self, project: Project, by: User, requested: PipelineRunIn) -> None:
         self._project, self._by = project, by
-        self._settled: SettledRun = settled_run(project=project, by=by, requested=requested)
+        self._settled: SettledRun = checked_run(project=project, by=by, requested=requested)
         self._run = PipelineRun(
             project=project,
             owner=by,
@@ -66,13 +88,14 @@ class _Planner:
             self._unknown.add(step.name)
         elif action == "skip":
             row.state = StepState.SKIPPED
-        is_job = step.is_job and action in ("run", "depends")
+        is_done = action in ("run", "depends")
         return PlannedStep(
             step=step.name,
             kind=step.kind,
             action=action,
             explanation=explanation,
-            quote=self._quote(step) if is_job else None,
+            quote=self._quote(step) if step.is_job and is_done else None,
+            sweep_quote=self._sweep_quote(step) if step.kind == "sweep" and is_done else None,
             **changes,
         )
 
@@ -100,7 +123,7 @@ class _Planner:
             return self._fan_out(step, row)
         earlier = self._earlier(step, None)
         if earlier is None:
-            text = "No run has done this." if step.cache else "It is never reused."
+            text = "No run has done this." if may_reuse(self._run, step) else "It is never reused."
             return "run", "Nothing is reused." if self._run.force else text, {}
         row.state, row.outputs = StepState.REUSED, earlier.outputs
         return "reuse", "Same code, inputs and environment.", {"reused_from": earlier.run_id}
@@ -115,7 +138,8 @@ class _Planner:
             return "run", f"{len(items) - rest} of {len(items)} items are reused.", {"items": rest}
         row.state = StepState.REUSED
         row.outputs = {
-            name: [it.outputs[name] for it in earlier if it is not None] for name in step.outputs
+            name: [it.outputs[name] for it in earlier if it is not None]
+            for name in outputs_of(step)
         }
         return "reuse", f"All {len(items)} items are reused.", {"items": len(items)}
 
@@ -123,16 +147,32 @@ class _Planner:
         lookup = lookup_in(self._run, self._rows, item)
         if step.is_job:
             digest = digest_of(step, resolved_job(self._settled.jobs[step.name], step, lookup))
+        elif step.kind == "sweep":
+            digest = digest_of(step, resolved_sweep(self._settled.jobs[step.name], step, lookup))
         else:
             fields = {
                 name: as_text(substitute(getattr(step, name), lookup))
                 for name in ("model", "source")
             }
             digest = digest_of(step, fields)
-        is_cached = step.cache and (step.is_job or step.kind == "register") and not self._run.force
-        return reusable(self._run, step, digest) if is_cached else None
+        return reusable(self._run, step, digest) if may_reuse(self._run, step) else None
 
     def _quote(self, step: StepIn) -> Quote:
         job = self._settled.jobs[step.name]
         request = admission_request(project=self._project, by=self._by, spec=job)
         return with_cost(quote_job(project=self._project, spec=job), request)
+
+    def _sweep_quote(self, step: StepIn) -> SweepQuote | None:
+        """Return the cost of a sweep, None if the number of its trials is not known."""
+        job: JobIn = self._settled.jobs[step.name]
+        lookup = lookup_of_parameters(self._settled.parameters)
+        try:
+            trials = trials_of(resolved_sweep(job, step, lookup))
+        except NoValue:
+            try:
+                trials = int(substitute(step.trials, lookup))
+            except (NoValue, ValueError, TypeError):
+                return None
+        return quote_trials(
+            project=self._project, by=self._by, job=job, trials=trials, parallel=step.parallel
+        )

@@ -1,7 +1,8 @@
 """Advancing runs of pipelines: recording ended jobs, starting steps, and ending the run.
 
 Everything follows from rows, so it may run at any time, twice, or be killed between two steps. A
-step moves to `running` in the transaction that submits its job: neither exists without the other.
+step moves to `running` in the transaction that submits its job or starts its sweep: neither exists
+without the other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,10 +18,11 @@ from portal.pipelines.models import PipelineRun, StepRun
 from portal.pipelines.pipeline_transitions import end_run, hold_run, move_step
 from portal.pipelines.services.step_outputs import collected_outputs
 from portal.pipelines.services.step_starts import fail, start_items, start_step, submit
+from portal.pipelines.services.step_sweeps import record_sweep_end, stop_step_sweep
 from portal.pipelines.step_requests import NoValue, lookup_in
 from portal.workloads.lifecycle import ENDS
 from portal.workloads.services.cancellation import stop_workload
-from slipway.schemas.pipeline_checks import dependencies, ordered
+from slipway.schemas.pipeline_checks import dependencies, ordered, outputs_of
 from slipway.schemas.pipeline_references import parse_condition
 from slipway.schemas.pipelines import PipelineRunState, StepIn, StepState
 from slipway.schemas.workloads import ReasonCode, WorkloadState
@@ -48,7 +50,8 @@ class RunState:
         run.refresh_from_db()
         rows: dict[str, StepRun] = {}
         items: dict[str, list[StepRun]] = {}
-        queryset = StepRun.objects.filter(run=run).select_related("job__workload__project")
+        queryset = StepRun.objects.filter(run=run)
+        queryset = queryset.select_related("job__workload__project", "sweep__project")
         for row in queryset.order_by("step", "item"):
             row.run = run
             if row.item is None:
@@ -99,13 +102,15 @@ def _advance(state: RunState) -> bool:
 
 
 def _record_end(state: RunState, row: StepRun) -> bool:
-    """Record the end of a job as that of its step, or retry it. Returns whether it did."""
-    if row.status != StepState.RUNNING or row.job is None:
-        return False
-    workload = row.job.workload
-    if workload.status not in ENDS:
+    """Record the end of a job or sweep as that of its step, or retry it. Returns whether it did."""
+    if row.status != StepState.RUNNING:
         return False
     step = state.run.pipeline.step(row.step)
+    if row.sweep is not None:
+        return record_sweep_end(state.run, row, row.sweep, step)
+    if row.job is None or row.job.workload.status not in ENDS:
+        return False
+    workload = row.job.workload
     goes_on = state.run.status == PipelineRunState.RUNNING
     if workload.status == WorkloadState.SUCCEEDED:
         try:
@@ -197,7 +202,7 @@ def _advance_items(state: RunState, step: StepIn, row: StepRun) -> bool:
             f"{(bad[0].item or 0) + 1}: {bad[0].explanation}",
             next_step=bad[0].next_step or "Resume the run once this is fixed.",
         )
-    outputs = {name: [item.outputs[name] for item in items] for name in step.outputs}
+    outputs = {name: [item.outputs[name] for item in items] for name in outputs_of(step)}
     is_reused = all(item.status == StepState.REUSED for item in items)
     return move_step(row, StepState.REUSED if is_reused else StepState.SUCCEEDED, outputs=outputs)
 
@@ -212,6 +217,8 @@ def _stop(run: PipelineRun, row: StepRun) -> bool:
         return move_step(row, StepState.CANCELLED, explanation=run.explanation)
     if row.status != StepState.RUNNING:
         return False
+    if row.sweep is not None:
+        return stop_step_sweep(run, row.sweep)
     if row.job is None:  # a fan-out, whose items are stopped
         return move_step(row, StepState.CANCELLED, explanation=run.explanation)
     stop_workload(workload=row.job.workload, message=f"Stopped with the pipeline {run.name}.")

@@ -14,7 +14,13 @@ from portal.accounts.models import Project, User
 from portal.core.errors import InvalidInput
 from portal.pipelines.models import PipelineRun, StepRun
 from portal.pipelines.pipeline_transitions import end_run
-from portal.pipelines.step_requests import job_of_step
+from portal.pipelines.step_requests import (
+    NoValue,
+    job_of_step,
+    lookup_of_parameters,
+    resolved_sweep,
+)
+from portal.sweeps.services.sweeps import trials_of
 from portal.training.models import Snapshot
 from portal.training.services.jobs import settled_job
 from portal.training.services.snapshots import snapshot_of
@@ -26,7 +32,7 @@ from slipway.schemas.training import GitFacts, JobIn
 
 @dataclass(frozen=True)
 class SettledRun:
-    """A run that can start: values of its parameters, its code, and the jobs of its steps."""
+    """A run that can start: values of its parameters, its code, and jobs of steps and trials."""
 
     parameters: dict[str, Any]
     snapshot: Snapshot | None
@@ -53,9 +59,30 @@ def settled_run(*, project: Project, by: User, requested: PipelineRunIn) -> Sett
     jobs = {
         step.name: _settled_step(project, by, requested, step)
         for step in requested.pipeline.steps
-        if step.is_job
+        if step.runs_code
     }
     return SettledRun(parameters, snapshot, jobs)
+
+
+def checked_run(*, project: Project, by: User, requested: PipelineRunIn) -> SettledRun:
+    """Return what a run would start, with sweeps checked as far as parameters give their values.
+
+    Raises InvalidInput for what can never run.
+    """
+    settled = settled_run(project=project, by=by, requested=requested)
+    lookup = lookup_of_parameters(settled.parameters)
+    for step in requested.pipeline.steps:
+        if step.kind != "sweep":
+            continue
+        try:
+            sweep = resolved_sweep(settled.jobs[step.name], step, lookup)
+        except NoValue:
+            continue
+        try:
+            trials_of(sweep)
+        except InvalidInput as error:
+            raise _of_step(step, error) from error
+    return settled
 
 
 def create_run(
@@ -69,7 +96,7 @@ def create_run(
 
     `variables` are environment variables that its schedule sets for all jobs.
     """
-    settled = settled_run(project=project, by=by, requested=requested)
+    settled = checked_run(project=project, by=by, requested=requested)
     with transaction.atomic():
         run = PipelineRun.objects.create(
             project=project,
@@ -121,12 +148,17 @@ def _settled_step(project: Project, by: User, requested: PipelineRunIn, step: St
     try:
         return settled_job(project=project, by=by, requested=job)
     except InvalidInput as error:
-        raise InvalidInput(
-            f"Step {step.name}: {error.message}",
-            code=error.code,
-            field=f"steps.{step.name}.{error.field}" if error.field else f"steps.{step.name}",
-            next_step=error.next_step,
-        ) from error
+        raise _of_step(step, error) from error
+
+
+def _of_step(step: StepIn, error: InvalidInput) -> InvalidInput:
+    """Return an error about the work of a step as one about the step."""
+    return InvalidInput(
+        f"Step {step.name}: {error.message}",
+        code=error.code,
+        field=f"steps.{step.name}.{error.field}" if error.field else f"steps.{step.name}",
+        next_step=error.next_step,
+    )
 
 
 def _dumped(settled: SettledRun, step: StepIn) -> dict[str, Any] | None:

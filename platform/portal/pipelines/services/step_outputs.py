@@ -13,13 +13,15 @@ from portal.pipelines.models import PipelineRun, StepJob, StepRun
 from portal.registry.catalog import find_version
 from portal.workloads.models import Workload
 from slipway.schemas.names import path_error
-from slipway.schemas.pipeline_checks import type_fault
+from slipway.schemas.pipeline_checks import outputs_of, type_fault
 from slipway.schemas.pipelines import StepIn, StepOutput, StepState
 
 _FILES = "runs:/"
 # Folder of the files of the first task among the artifacts of a run.
 _KEPT = "files"
 _MOST_LOOKED_AT = 5
+_SUCCEEDED = "Its job succeeded"
+_BEST_TRIAL = "The job of its best trial succeeded"
 
 
 def report_outputs(*, workload: Workload, outputs: dict[str, Any]) -> None:
@@ -45,27 +47,67 @@ def collected_outputs(row: StepRun, step: StepIn) -> dict[str, Any]:
 
     Raises InvalidInput if one is missing: neither reported, nor a metric or file of the job's run.
     """
-    if not step.outputs or row.job_id is None:
+    if not outputs_of(step) or row.job_id is None:
         return {}
     reported = StepJob.objects.filter(job=row.job_id).values_list("reported", flat=True).first()
     run = tracker().run(row.run.project_id, run_id_of(row.job_id))
     metrics = {metric.key: metric.value for metric in run.metrics} if run is not None else {}
-    outputs = {}
+    outputs: dict[str, Any] = {}
+    if step.kind == "notebook":
+        executed = StepOutput(type="file", path=step.executed_path)
+        outputs["notebook"] = _kept_file(row, "notebook", executed, None, run, _SUCCEEDED)
+        outputs["run"] = run_id_of(row.job_id)
     for name, output in step.outputs.items():
         value = (reported or {}).get(name)
         if output.type == "file":
-            value = _kept_file(row, name, output, value, run)
+            value = _kept_file(row, name, output, value, run, _SUCCEEDED)
         elif value is None and name in metrics:
             value = _as_type(metrics[name], output.type)
         if value is None:
             raise InvalidInput(
-                f"Its job succeeded, but reported no output {name}.",
+                f"{_SUCCEEDED}, but reported no output {name}.",
                 field=f"steps.{step.name}.outputs.{name}",
                 next_step=f'Call slipway.step_output("{name}", value) in it, return it, or log a '
                 "metric of this name.",
             )
         outputs[name] = value
     return outputs
+
+
+def outputs_of_job(row: StepRun, step: StepIn, job_id: str) -> dict[str, Any]:
+    """Return the declared outputs of a sweep: files and metrics of its best trial's job.
+
+    Raises InvalidInput if one is missing.
+    """
+    if not step.outputs:
+        return {}
+    run = tracker().run(row.run.project_id, run_id_of(job_id))
+    metrics = {metric.key: metric.value for metric in run.metrics} if run is not None else {}
+    outputs = {}
+    for name, output in step.outputs.items():
+        if output.type == "file":
+            value = _kept_file(row, name, output, None, run, _BEST_TRIAL)
+        else:
+            value = _as_type(metrics[name], output.type) if name in metrics else None
+        if value is None:
+            raise InvalidInput(
+                f"{_BEST_TRIAL}, but its last metric {name} is no {output.type}."
+                if name in metrics
+                else f"{_BEST_TRIAL}, but logged no metric {name}.",
+                field=f"steps.{step.name}.outputs.{name}",
+                next_step=f'Log it with mlflow.log_metric("{name}", …), or remove the output.',
+            )
+        outputs[name] = value
+    return outputs
+
+
+def may_reuse(run: PipelineRun, step: StepIn) -> bool:
+    """Return whether a step may have outputs of an earlier run.
+
+    A sweep with a warm start may not: what it learns from changes.
+    """
+    is_kind = step.runs_code or step.kind == "register"
+    return is_kind and step.cache and not step.warm_start and not run.force
 
 
 def reusable(run: PipelineRun, step: StepIn, digest: str) -> StepRun | None:
@@ -83,13 +125,19 @@ def _exists(project_id: str, step: StepIn, row: StepRun) -> bool:
         if step.kind == "register":
             find_version(project_id, str(row.value), int(row.outputs["version"]))
             return True
-        return all(
-            _file_exists(project_id, row.outputs[name])
-            for name, output in step.outputs.items()
-            if output.type == "file"
-        )
+        if step.kind == "sweep" and not _run_exists(project_id, row.outputs["best_run"]):
+            return False
+        files = [name for name, output in step.outputs.items() if output.type == "file"]
+        if step.kind == "notebook":
+            files.append("notebook")
+        return all(_file_exists(project_id, row.outputs[name]) for name in files)
     except (NotFound, KeyError, ValueError):
         return False
+
+
+def _run_exists(project_id: str, run_id: str) -> bool:
+    run = tracker().run(project_id, run_id)
+    return run is not None and run.facts.stage != Stage.DELETED
 
 
 def _file_exists(project_id: str, uri: str) -> bool:
@@ -110,20 +158,25 @@ def _is_kept(project_id: str, run: RunDetail, path: str) -> bool:
 
 
 def _kept_file(
-    row: StepRun, name: str, output: StepOutput, reported: Any, run: RunDetail | None
+    row: StepRun,
+    name: str,
+    output: StepOutput,
+    reported: Any,
+    run: RunDetail | None,
+    succeeded: str,
 ) -> str | None:
+    """Return the address of a file that a job has kept in its run. Raises InvalidInput."""
     path = reported or output.path
     if path is None:
         return None
     inside = f"{_KEPT}/{path}"
-    if run is None or row.job_id is None or not _is_kept(row.run.project_id, run, inside):
+    if run is None or not _is_kept(row.run.project_id, run, inside):
         raise InvalidInput(
-            f"Its job succeeded, but the output {name}, {path}, is not among the files it has "
-            "kept.",
+            f"{succeeded}, but the output {name}, {path}, is not among the files it has kept.",
             field=f"steps.{row.step}.outputs.{name}",
             next_step="See on the page of the job which files were left out, and why.",
         )
-    return f"{_FILES}{run_id_of(row.job_id)}/{inside}"
+    return f"{_FILES}{run.facts.id}/{inside}"
 
 
 def _as_type(value: float, expected: str) -> Any:

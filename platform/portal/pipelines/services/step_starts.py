@@ -1,4 +1,4 @@
-"""Starting steps: jobs, fan-outs, registrations, promotions and approvals."""
+"""Starting steps: jobs, sweeps, fan-outs, registrations, promotions and approvals."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,15 +7,16 @@ from django.db import transaction
 
 from portal.core import clock
 from portal.core.errors import Conflict, InvalidInput, SlipwayError
-from portal.pipelines.models import PipelineRun, StepJob, StepRun
+from portal.pipelines.models import PipelineRun, StepJob, StepRun, StepSweep
 from portal.pipelines.pipeline_transitions import hold_run, move_step
-from portal.pipelines.services.step_outputs import reusable
-from portal.pipelines.step_requests import Lookup, digest_of, resolved_job
+from portal.pipelines.services.step_outputs import may_reuse, reusable
+from portal.pipelines.step_requests import Lookup, digest_of, resolved_job, resolved_sweep
 from portal.registry.catalog import list_versions
 from portal.registry.promotion_gates import Target
 from portal.registry.services.actors import Actor
 from portal.registry.services.promotions import promote
 from portal.registry.services.registration import register_version
+from portal.sweeps.services.sweeps import start_sweep
 from portal.training.services.jobs import submit_job
 from portal.training.submitters import reason_not_to_submit
 from slipway.schemas.pipeline_checks import items_fault
@@ -36,6 +37,9 @@ def start_step(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> 
     What is refused fails the step. What is only out of order is raised, and tried again.
     """
     starts: dict[str, Callable[[PipelineRun, StepRun, StepIn, Lookup], bool]] = {
+        "job": _start_job,
+        "notebook": _start_job,
+        "sweep": _start_sweep,
         "register": _register,
         "promote": _promote,
         "approval": _ask,
@@ -44,8 +48,7 @@ def start_step(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> 
     if reason:
         return move_step(row, StepState.FAILED, explanation=reason, next_step=_NO_ACCESS)
     try:
-        start = _start_job if step.is_job else starts[step.kind]
-        return start(run, row, step, lookup)
+        return starts[step.kind](run, row, step, lookup)
     except SlipwayError as error:
         return fail(row, error)
 
@@ -109,7 +112,7 @@ def submit(
 def _start_job(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> bool:
     requested = resolved_job(JobIn.model_validate(row.request), step, lookup)
     digest = digest_of(step, requested)
-    if step.cache and not run.force and (earlier := reusable(run, step, digest)):
+    if may_reuse(run, step) and (earlier := reusable(run, step, digest)):
         return _reuse(row, earlier, digest)
     return _submitted(run, row, requested, digest, failures=0)
 
@@ -137,6 +140,26 @@ def _submitted(
     return True
 
 
+def _start_sweep(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> bool:
+    requested = resolved_sweep(JobIn.model_validate(row.request), step, lookup)
+    digest = digest_of(step, requested)
+    if may_reuse(run, step) and (earlier := reusable(run, step, digest)):
+        return _reuse(row, earlier, digest)
+    attempt = row.attempt + 1
+    with transaction.atomic():
+        claimed = hold_run(run) and move_step(
+            row, StepState.RUNNING, attempt=attempt, digest=digest, started_at=clock.now()
+        )
+        if not claimed:
+            return _undo()  # Another worker has started it, or the run was cancelled.
+        sweep = start_sweep(
+            project=run.project, by=run.owner, requested=requested, variables=run.variables
+        )
+        StepRun.objects.filter(pk=row.pk).update(sweep=sweep)
+        StepSweep.objects.create(step_run=row, attempt=attempt, sweep=sweep)
+    return True
+
+
 def _reuse(row: StepRun, earlier: StepRun, digest: str) -> bool:
     return move_step(
         row,
@@ -154,7 +177,7 @@ def _register(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> b
     model = as_text(substitute(step.model, lookup))
     source = as_text(substitute(step.source, lookup))
     digest = digest_of(step, {"model": model, "source": source})
-    if step.cache and not run.force and (earlier := reusable(run, step, digest)):
+    if may_reuse(run, step) and (earlier := reusable(run, step, digest)):
         return _reuse(row, earlier, digest)
     with transaction.atomic():
         if not hold_run(run):

@@ -10,7 +10,11 @@ from django.urls import reverse
 from portal.accounts.models import User
 from portal.core import clock
 from portal.pipelines.models import PipelineRun, StepRun
-from portal.pipelines.pipeline_summaries import PipelineSummary, costs_of_steps
+from portal.pipelines.pipeline_summaries import (
+    PipelineSummary,
+    costs_of_steps,
+    reasons_of_sweeps,
+)
 from portal.web.base.dates import lasting
 from portal.web.jobs.presenters import job_statuses, jobs_of
 from slipway.schemas.pipeline_checks import dependencies, ordered
@@ -23,6 +27,12 @@ MOST_ITEMS = 300
 _MOST_NAMES = 3
 _MOST_CHARACTERS = 120
 _MOST_EXACT = 2000
+# Outputs that are ids, and the pages of what they name.
+_PAGES_OF_IDS = {
+    ("notebook", "run"): "project_run",
+    ("sweep", "best_job"): "project_job",
+    ("sweep", "best_run"): "project_run",
+}
 _FILE = re.compile(r"runs:/([0-9a-f]{32})/(?:files/)?(.+)")
 _VERSION = re.compile(r"models:/([^/]+)/([1-9][0-9]{0,8})")
 _STATES: dict[str, tuple[str, str]] = {
@@ -160,11 +170,11 @@ class _Reader:
             reason=self._reason(row, after),
             next_step=row.next_step,
             after=after,
-            outputs=[_output(self.slug, name, value) for name, value in row.outputs.items()],
+            outputs=[_output(self.slug, step, name, value) for name, value in row.outputs.items()],
             cost=self.costs.get(row.pk, 0),
             lasted=Duration.between(row.started_at, row.ended_at),
             approvers=step.approvers,
-            noun="" if step.is_job else step.kind,
+            noun="" if step.kind == "job" else step.kind,
             value="" if row.item is None else shorten(as_text(row.value), _MOST_CHARACTERS),
         )
 
@@ -181,8 +191,8 @@ class _Reader:
     def _reason(self, row: StepRun, after: Sequence[str]) -> str:
         if row.explanation:
             return row.explanation
-        if row.status == StepState.RUNNING and row.job_id is not None:
-            return self.reasons.get(row.job_id, "")
+        if row.status == StepState.RUNNING:
+            return self.reasons.get(row.sweep_id or row.job_id or "", "")
         if row.status == StepState.WAITING and row.item is None:
             open_names = [name for name in after if not self.rows[name].status.has_ended]
             return f"Waits for {join_names(open_names, _MOST_NAMES)}." if open_names else ""
@@ -197,7 +207,7 @@ def steps_of(run: PipelineRun, viewer: User) -> list[StepView]:
     rows = {row.step: row for row in everything if row.item is None}
     running = [row.job_id for row in everything if row.status == StepState.RUNNING and row.job_id]
     jobs = job_statuses(list(jobs_of(run.project).filter(pk__in=running)), viewer)
-    reasons = {it.job.pk: it.reason for it in jobs}
+    reasons = {it.job.pk: it.reason for it in jobs} | reasons_of_sweeps(everything)
     reader = _Reader(run.project.slug, rows, costs_of_steps(everything), reasons)
     views, most = [], MOST_ITEMS
     for step in ordered(run.pipeline):
@@ -235,10 +245,13 @@ def version_of(value: object) -> tuple[str, int] | None:
     return None if match is None else (match[1], int(match[2]))
 
 
-def _output(slug: str, name: str, value: object) -> OutputValue:
+def _output(slug: str, step: StepIn, name: str, value: object) -> OutputValue:
     exact = as_text(value)
     text, url = exact, ""
-    if isinstance(value, list) and value and all(_FILE.fullmatch(as_text(it)) for it in value):
+    page = _PAGES_OF_IDS.get((step.kind, name))
+    if page is not None and isinstance(value, str):
+        url = reverse(page, args=[slug, value])
+    elif isinstance(value, list) and value and all(_FILE.fullmatch(as_text(it)) for it in value):
         text = f"{len(value)} files, one of each item"
     elif match := _FILE.fullmatch(exact):
         text, url = match[2], reverse("project_run", args=[slug, match[1]])

@@ -9,6 +9,7 @@ from django.views.decorators.http import require_safe
 from portal.accounts.gates import ProjectRole, gated_project, gated_role
 from portal.core.policy import guarded_by
 from portal.experiments.services.job_runs import run_id_of
+from portal.pipelines.pipeline_summaries import step_of_sweep
 from portal.pipelines.summaries import run_of_sweep
 from portal.sweeps.gates import SweepRole, gated_sweep
 from portal.sweeps.models import Sweep, Trial
@@ -108,5 +109,5 @@ def render_sweep(
             "slices": Slices.of(sweep),
             "most_in_slices": MOST_IN_SLICES,
         }
-    context["scheduled_run"] = run_of_sweep(sweep.pk)
+    context |= {"scheduled_run": run_of_sweep(sweep.pk), "step_run": step_of_sweep(sweep.pk)}
     return render(request, "web/sweeps/sweep.html", context | WHERE, status=status)
