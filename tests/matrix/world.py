@@ -9,15 +9,20 @@ from dataclasses import dataclass, field
 from allauth.usersessions.models import UserSession
 
 from portal.accounts.models import Membership, Project, Team, User
+from portal.accounts.principal import Principal
 from portal.accounts.services.invitations import NewInvitation, invite
 from portal.accounts.services.projects import create_project
 from portal.accounts.services.secrets import write_secret
+from portal.accounts.services.service_accounts import (
+    create_service_account,
+    create_service_token,
+)
 from portal.accounts.services.teams import create_team
 from portal.accounts.tokens import hash_of
 from portal.compute.services.pools import create_pool
 from portal.spend.services.budgets import set_budget
 from portal.storage.services import store_file
-from slipway.schemas.accounts import Role
+from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.spend import BudgetIn
 from tests.matrix.data import make_versions
 from tests.matrix.desks import make_server
@@ -70,6 +75,10 @@ PARAMETERS = {
     "/files/{file_id}": Parameter("file", f"file_{MISSING_ULID}"),
     "/notes/{kind}": Parameter("kind of notes", "no-such-kind"),
     "/notes/{kind}/{target}": Parameter("endpoint", "no-such-endpoint"),
+    "/service-accounts/{account}": Parameter("service account", "no-such-account"),
+    "/service-accounts/{account}/tokens/{token_id}": Parameter(
+        "service token", f"tok_{MISSING_ULID}"
+    ),
     "/secrets/{name}": Parameter("secret", "NO_SUCH_SECRET"),
     "/tokens/{token_id}": Parameter("token", f"tok_{MISSING_ULID}"),
     "/invitations/{secret}": Parameter("link", "A" * 40),
@@ -203,6 +212,7 @@ def _fill(into: Objects, *, owner: User, member: User, project: Project, team: T
         "team invitation": _invite(team, owner, guest).invitation.pk,
         "secret": f"{owner.name}_KEY".upper(),
         "session": _signed_in(owner),
+        **_service_account(project, owner),
         "token": owner.tokens.get(token_hash=hash_of(make_token(owner))).pk,
         **make_notebook(project=project, by=owner),
         **make_tracked(project=project, by=owner),
@@ -274,6 +284,14 @@ def _signed_in(user: User) -> str:
     return str(session.pk)
 
 
+def _service_account(project: Project, owner: User) -> Objects:
+    name = f"robot-of-{owner.name}".lower()
+    account = create_service_account(project=project, by=owner, name=name, role=Role.CONTRIBUTOR)
+    scopes = [Scope.PROJECTS_READ]
+    made = create_service_token(account=account, by=Principal(owner), name="ci", scopes=scopes)
+    return {"service account": name, "service token": made.token.pk}
+
+
 def _invite(group: Project | Team, by: User, email: str) -> NewInvitation:
     return invite(group=group, by=by, by_role=Role.OWNER, email=email, role=Role.VIEWER)
 
@@ -281,7 +299,7 @@ def _invite(group: Project | Team, by: User, email: str) -> NewInvitation:
 def _invite_everybody(world: World) -> None:
     people = world.people
     ids: Objects = {}
-    for user in User.objects.all():
+    for user in User.objects.people():
         host, group = (
             (people.charlie, people.other)
             if user == people.alice
