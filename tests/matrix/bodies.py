@@ -10,6 +10,7 @@ from tests.matrix.kept_notebooks import content_of
 from tests.matrix.pipelines import PIPELINES
 from tests.matrix.reported import VERSION
 from tests.matrix.searched import METRIC, PARAMETERS
+from tests.matrix.service_accounts import SERVICE_ACCOUNTS
 from tests.matrix.work import FACTS, STEP, beat, code
 from tests.matrix.world import World
 from tests.model_files import artifacts_folder
@@ -164,7 +165,6 @@ _NEW_ENDPOINT_BY_FORM = {
 }
 _MODEL_VERSION = "/api/v1/projects/{project}/models/{model}/versions/{version}"
 _VERSION = "/api/v1/projects/{project}/datasets/{dataset}/versions/{version}"
-_SERVICE_ACCOUNT = "/api/v1/projects/{project}/service-accounts/{account}"
 # By verb and template. JSON for the API; a form for a page.
 BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/tokens"): {"name": "ci", "scopes": ["projects:read"]},
@@ -177,9 +177,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
         "email": "new@example.org",
         "role": "viewer",
     },
-    ("POST", "/api/v1/projects/{project}/service-accounts"): {"name": "weekly", "role": "viewer"},
-    ("PATCH", _SERVICE_ACCOUNT): {"role": "viewer"},
-    ("POST", f"{_SERVICE_ACCOUNT}/tokens"): {"name": "ci", "scopes": ["projects:read"]},
+    **SERVICE_ACCOUNTS,
     ("PUT", "/api/v1/projects/{project}/secrets/{name}"): {"value": "new"},
     ("POST", "/api/v1/projects/{project}/files"): b"bytes of a file",
     ("POST", "/api/v1/projects/{project}/files/signed-url"): {"name": "b.csv"},
@@ -403,13 +401,6 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/p/{project}/archive"): {"confirm": "vision"},
     ("POST", "/p/{project}/members/invite"): _INVITE_BY_FORM,
     ("POST", "/p/{project}/members/{user}/role"): {"role": "viewer"},
-    ("POST", "/p/{project}/service-accounts/new"): {"name": "weekly", "role": "viewer"},
-    ("POST", "/p/{project}/service-accounts/{account}/edit"): {"role": "viewer"},
-    ("POST", "/p/{project}/service-accounts/{account}/tokens/new"): {
-        "name": "ci",
-        "preset": "ci",
-        "expires_in_days": "30",
-    },
     ("POST", "/p/{project}/secrets/write"): {"name": "NEW_KEY", "value": "new"},
     ("POST", "/p/{project}/runs/tag"): _one_run_to_tag,
     ("POST", "/p/{project}/runs/move"): _one_run_to_move,

@@ -9,20 +9,15 @@ from dataclasses import dataclass, field
 from allauth.usersessions.models import UserSession
 
 from portal.accounts.models import Membership, Project, Team, User
-from portal.accounts.principal import Principal
 from portal.accounts.services.invitations import NewInvitation, invite
 from portal.accounts.services.projects import create_project
 from portal.accounts.services.secrets import write_secret
-from portal.accounts.services.service_accounts import (
-    create_service_account,
-    create_service_token,
-)
 from portal.accounts.services.teams import create_team
 from portal.accounts.tokens import hash_of
 from portal.compute.services.pools import create_pool
 from portal.spend.services.budgets import set_budget
 from portal.storage.services import store_file
-from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.accounts import Role
 from slipway.schemas.spend import BudgetIn
 from tests.matrix.data import make_versions
 from tests.matrix.desks import make_server
@@ -33,6 +28,7 @@ from tests.matrix.registered import make_model
 from tests.matrix.reported import make_report
 from tests.matrix.scheduled import make_schedule, make_webhook
 from tests.matrix.searched import make_sweep
+from tests.matrix.service_accounts import make_service_account
 from tests.matrix.serving import make_endpoint
 from tests.matrix.work import make_tiers, make_tracked, make_work, new_join_secret, open_nodes
 from tests.personas import Personas, make_personas, make_token, make_user
@@ -212,7 +208,7 @@ def _fill(into: Objects, *, owner: User, member: User, project: Project, team: T
         "team invitation": _invite(team, owner, guest).invitation.pk,
         "secret": f"{owner.name}_KEY".upper(),
         "session": _signed_in(owner),
-        **_service_account(project, owner),
+        **make_service_account(project=project, by=owner),
         "token": owner.tokens.get(token_hash=hash_of(make_token(owner))).pk,
         **make_notebook(project=project, by=owner),
         **make_tracked(project=project, by=owner),
@@ -282,14 +278,6 @@ def _signed_in(user: User) -> str:
         user_agent="a browser",
     )
     return str(session.pk)
-
-
-def _service_account(project: Project, owner: User) -> Objects:
-    name = f"robot-of-{owner.name}".lower()
-    account = create_service_account(project=project, by=owner, name=name, role=Role.CONTRIBUTOR)
-    scopes = [Scope.PROJECTS_READ]
-    made = create_service_token(account=account, by=Principal(owner), name="ci", scopes=scopes)
-    return {"service account": name, "service token": made.token.pk}
 
 
 def _invite(group: Project | Team, by: User, email: str) -> NewInvitation:

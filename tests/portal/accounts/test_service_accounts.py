@@ -10,7 +10,10 @@ from django.db import IntegrityError, transaction
 from portal.accounts.models import Membership, OutboxMail, ServiceAccount, User
 from portal.accounts.principal import Principal
 from portal.accounts.services.tokens import create_token
-from portal.core.errors import Forbidden
+from portal.compute.models import Pool
+from portal.compute.services.pool_accounts import request_link
+from portal.compute.services.pools import create_pool
+from portal.core.errors import Forbidden, InvalidInput
 from slipway.schemas.accounts import SERVICE_SCOPES, Role, Scope
 from tests.personas import PASSWORD, Api, Personas, json_of
 from tests.portal.accounts.browser import Browser, plain
@@ -188,6 +191,19 @@ def test_a_service_account_manages_nothing(people: Personas, alice: Api) -> None
     assert service.delete(member).status_code == 403
     assert service.put("projects/vision/secrets/X", {"value": "x"}).status_code == 403
     assert service.patch("projects/vision", {"name": "X"}).status_code == 403
+
+
+def test_what_belongs_to_a_person_is_refused_to_a_service_account(
+    people: Personas, alice: Api
+) -> None:
+    _create(alice)
+    service = _token(alice)
+    server = service.post("projects/vision/notebooks/servers", {"name": "lab", "tier": "cpu"})
+    assert refusal(server).code == "person_needed"
+    create_pool(name="twin", engine="slurm", settings={"as_person": True})
+    user = ServiceAccount.objects.get().user
+    with pytest.raises(InvalidInput, match="belongs to people"):
+        request_link(pool=Pool.objects.get(name="twin"), user=user)
 
 
 def test_a_stored_scope_beyond_those_of_service_accounts_opens_nothing(

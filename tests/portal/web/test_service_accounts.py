@@ -76,8 +76,10 @@ def test_disable_enable_change_and_delete(people: Personas, browse: Browse) -> N
 
 def test_members_are_people(people: Personas, browse: Browse) -> None:
     alice = browse(people.alice)
-    alice.post(f"{PAGES}/new", NEW)
-    assert "nightly" not in text_of(alice.get("/p/vision/members"))
+    alice.post(f"{PAGES}/new", NEW, follow=True)
+    members = text_of(alice.get("/p/vision/members"))
+    assert "nightly" not in members
+    assert "service accounts: 1 in this project" in members
     assert "nightly (service account)" not in text_of(alice.get("/p/vision"))
     palette = text_of(alice.get("/palette?q=nightly"))
     assert "service account of Vision" in palette

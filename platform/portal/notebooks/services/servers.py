@@ -40,13 +40,13 @@ def launch_server(*, project: Project, by: User, spec: ServerIn) -> Server:
     Raises InvalidInput, naming the field, Forbidden for a service account, which cannot sign in to
     it, and Conflict where the person has one of that name.
     """
-    require_notebooks()
     if by.is_service_account:
         raise Forbidden(
             "Notebook servers belong to people, who sign in to them.",
             code="person_needed",
             next_step="Run the notebook as a job: `slipway notebook run NOTEBOOK`.",
         )
+    require_notebooks()
     tier = offered_tier(spec.tier)
     name = clean_slug(spec.name, field="name")
     pool = notebook_pool(project, by, spec.pool)
