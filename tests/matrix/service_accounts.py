@@ -1,4 +1,4 @@
-"""Service accounts of both sides of the matrix, and the bodies that their operations take."""
+"""Service accounts of both sides of the matrix, and bodies of operations on them and on tokens."""
 
 from typing import Any
 
@@ -12,7 +12,13 @@ from slipway.schemas.accounts import Role, Scope
 
 _API = "/api/v1/projects/{project}/service-accounts"
 _PAGES = "/p/{project}/service-accounts"
-SERVICE_ACCOUNTS: dict[tuple[str, str], dict[str, Any]] = {
+TOKENS_AND_ACCOUNTS: dict[tuple[str, str], dict[str, Any]] = {
+    ("POST", "/api/v1/tokens"): {"name": "ci", "scopes": ["projects:read"]},
+    ("POST", "/settings/tokens/new"): {
+        "name": "ci",
+        "preset": "read-only",
+        "expires_in_days": "30",
+    },
     ("POST", _API): {"name": "weekly", "role": "viewer"},
     ("PATCH", f"{_API}/{{account}}"): {"role": "viewer"},
     ("POST", f"{_API}/{{account}}/tokens"): {"name": "ci", "scopes": ["projects:read"]},
