@@ -79,7 +79,7 @@ def test_members_are_people(people: Personas, browse: Browse) -> None:
     alice.post(f"{PAGES}/new", NEW, follow=True)
     members = text_of(alice.get("/p/vision/members"))
     assert "nightly" not in members
-    assert "service accounts: 1 in this project" in members
+    assert "service accounts : 1 in this project" in members
     assert "nightly (service account)" not in text_of(alice.get("/p/vision"))
     palette = text_of(alice.get("/palette?q=nightly"))
     assert "service account of Vision" in palette
