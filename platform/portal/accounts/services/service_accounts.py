@@ -286,13 +286,20 @@ def _recorded(account: ServiceAccount) -> audit.Facts:
     return {"role": account.role.value, "description": account.description}
 
 
-def _record(verb: str, account: ServiceAccount, **states: audit.Facts | None) -> None:
+def _record(
+    verb: str,
+    account: ServiceAccount,
+    *,
+    before: audit.Facts | None = None,
+    after: audit.Facts | None = None,
+) -> None:
     audit.record(
         verb,
         kind="service_account",
         target=account,
         label=account.name,
         project=account.project,
-        **states,
+        before=before,
+        after=after,
     )
     send_accounts_changed(account.project_id, "members")
