@@ -11,7 +11,7 @@ from portal.accounts.models import Membership, Project, User
 from portal.accounts.principal import Principal
 from portal.accounts.services.projects import create_project
 from portal.accounts.services.tokens import create_token
-from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.accounts import SERVICE_SCOPES, Role, Scope
 
 PASSWORD = "correct-horse-battery"
 
@@ -103,6 +103,14 @@ class Api:
 
     def delete(self, path: str) -> HttpResponse:
         return self.call("DELETE", path)
+
+
+def service_account_of(people: Personas, name: str = "robot") -> Api:
+    """Create a service account that maintains `vision`, and return a client with its token."""
+    alice, path = Api.of(people.alice), "projects/vision/service-accounts"
+    assert alice.post(path, {"name": name, "role": "maintainer"}).status_code == 201
+    body = {"name": "test", "scopes": sorted(SERVICE_SCOPES)}
+    return Api(json_of(alice.post(f"{path}/{name}/tokens", body))["token"])
 
 
 def whole_list(api: Api, path: str) -> list[Any]:

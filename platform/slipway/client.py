@@ -29,6 +29,7 @@ from slipway.resources.reports import ProjectReports
 from slipway.resources.runs import Runs
 from slipway.resources.schedules import Schedules
 from slipway.resources.secrets import Secrets
+from slipway.resources.service_accounts import ServiceAccounts
 from slipway.resources.snapshots import Snapshots
 from slipway.resources.spend import Spend
 from slipway.resources.sweeps import Sweeps
@@ -76,6 +77,7 @@ class Client:
         self.teams = Teams(self._connection)
         self.members = Members(self._connection)
         self.invitations = Invitations(self._connection)
+        self.service_accounts = ServiceAccounts(self._connection)
         self.secrets = Secrets(self._connection)
         self.tokens = Tokens(self._connection)
         self.audit = Audit(self._connection)

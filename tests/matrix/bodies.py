@@ -10,6 +10,7 @@ from tests.matrix.kept_notebooks import content_of
 from tests.matrix.pipelines import PIPELINES
 from tests.matrix.reported import VERSION
 from tests.matrix.searched import METRIC, PARAMETERS
+from tests.matrix.service_accounts import TOKENS_AND_ACCOUNTS
 from tests.matrix.work import FACTS, STEP, beat, code
 from tests.matrix.world import World
 from tests.model_files import artifacts_folder
@@ -166,7 +167,7 @@ _MODEL_VERSION = "/api/v1/projects/{project}/models/{model}/versions/{version}"
 _VERSION = "/api/v1/projects/{project}/datasets/{dataset}/versions/{version}"
 # By verb and template. JSON for the API; a form for a page.
 BODIES: dict[tuple[str, str], Body | Maker] = {
-    ("POST", "/api/v1/tokens"): {"name": "ci", "scopes": ["projects:read"]},
+    **TOKENS_AND_ACCOUNTS,
     ("POST", "/api/v1/projects"): {"name": "New project"},
     ("PATCH", "/api/v1/projects/{project}"): {"name": "Renamed"},
     ("PUT", "/api/v1/projects/{project}/readme"): {"text": "# New", "version": 0},
@@ -429,11 +430,6 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/t/{team}/members/{user}/role"): {"role": "viewer"},
     ("POST", "/settings/profile"): {"name": "Somebody"},
     ("POST", "/settings/sessions/end"): {"keep": "this"},
-    ("POST", "/settings/tokens/new"): {
-        "name": "ci",
-        "preset": "read-only",
-        "expires_in_days": "30",
-    },
     ("POST", "/settings/people/{person}/change"): {"do": "promote"},
     ("POST", "/settings/nodes/join"): {"node": "gpu-9", "expires_in_minutes": "60"},
     ("POST", "/settings/nodes/{node}/change"): {"do": "cordon"},

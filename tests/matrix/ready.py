@@ -1,6 +1,6 @@
 """Bringing the world into the state in which a route has something to change."""
 
-from portal.accounts.models import Project
+from portal.accounts.models import Project, User
 from portal.compute.models import NamedEnvironment, Node, Tier
 from portal.compute.services.nodes import cordon_node
 from portal.core import clock
@@ -18,7 +18,10 @@ from slipway.schemas.datasets import VersionState
 from tests.matrix.desks import open_desk, start_desk
 from tests.matrix.world import World
 
-_BY_NAME = ("/reports/", "/sweeps/", "/schedules/", "/pipelines/", "environments/{environment}")
+_BY_NAME = (
+    *("/reports/", "/sweeps/", "/schedules/", "/pipelines/", "environments/{environment}"),
+    "/service-accounts/",
+)
 _DRAFTS = ("/versions/{version}/files", "/append", "/commit")
 
 
@@ -54,7 +57,13 @@ def make_ready(world: World, template: str) -> None:
 
 
 def _ready_by_name(world: World, template: str) -> None:
-    """Pause a sweep or a schedule, end a trial, let a pipeline fail, archive an environment."""
+    """Pause a sweep or a schedule, end a trial, let a pipeline fail, archive an environment.
+
+    A service account is disabled.
+    """
+    if template.endswith("/service-accounts/{account}/enable"):
+        users = User.objects.filter(service_account__name=world.own["service account"])
+        users.update(is_active=False)
     if template.endswith("/schedules/{schedule}/resume"):
         schedule = ProjectSchedule.objects.filter(name=world.own["schedule"])
         schedule.update(state="paused", next_at=None)

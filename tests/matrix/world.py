@@ -28,6 +28,7 @@ from tests.matrix.registered import make_model
 from tests.matrix.reported import make_report
 from tests.matrix.scheduled import make_schedule, make_webhook
 from tests.matrix.searched import make_sweep
+from tests.matrix.service_accounts import make_service_account
 from tests.matrix.serving import make_endpoint
 from tests.matrix.work import make_tiers, make_tracked, make_work, new_join_secret, open_nodes
 from tests.personas import Personas, make_personas, make_token, make_user
@@ -70,6 +71,10 @@ PARAMETERS = {
     "/files/{file_id}": Parameter("file", f"file_{MISSING_ULID}"),
     "/notes/{kind}": Parameter("kind of notes", "no-such-kind"),
     "/notes/{kind}/{target}": Parameter("endpoint", "no-such-endpoint"),
+    "/service-accounts/{account}": Parameter("service account", "no-such-account"),
+    "/service-accounts/{account}/tokens/{token_id}": Parameter(
+        "service token", f"tok_{MISSING_ULID}"
+    ),
     "/secrets/{name}": Parameter("secret", "NO_SUCH_SECRET"),
     "/tokens/{token_id}": Parameter("token", f"tok_{MISSING_ULID}"),
     "/invitations/{secret}": Parameter("link", "A" * 40),
@@ -203,6 +208,7 @@ def _fill(into: Objects, *, owner: User, member: User, project: Project, team: T
         "team invitation": _invite(team, owner, guest).invitation.pk,
         "secret": f"{owner.name}_KEY".upper(),
         "session": _signed_in(owner),
+        **make_service_account(project=project, by=owner),
         "token": owner.tokens.get(token_hash=hash_of(make_token(owner))).pk,
         **make_notebook(project=project, by=owner),
         **make_tracked(project=project, by=owner),
@@ -281,7 +287,7 @@ def _invite(group: Project | Team, by: User, email: str) -> NewInvitation:
 def _invite_everybody(world: World) -> None:
     people = world.people
     ids: Objects = {}
-    for user in User.objects.all():
+    for user in User.objects.people():
         host, group = (
             (people.charlie, people.other)
             if user == people.alice

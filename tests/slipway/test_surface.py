@@ -67,6 +67,7 @@ def test_a_client_is_made_of_these_parts() -> None:
         "runs",
         "schedules",
         "secrets",
+        "service_accounts",
         "snapshots",
         "spend",
         "sweeps",

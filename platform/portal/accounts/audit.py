@@ -58,7 +58,7 @@ def record(
     transaction.on_commit(note_saved)
     return AuditEvent.objects.create(
         actor_id=origin.user.pk if origin.user else "",
-        actor=origin.user.email if origin.user else origin.label or _component(verb),
+        actor=origin.user.actor_name if origin.user else origin.label or _component(verb),
         token_id=origin.token.pk if origin.token else "",
         ip=origin.ip,
         request_id=origin.request_id,

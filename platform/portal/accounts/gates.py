@@ -16,13 +16,19 @@ from portal.accounts.models import Project, Team
 from portal.accounts.models.tenancy import role_in
 from portal.accounts.principal import Principal, require_principal
 from portal.core.errors import Forbidden, NotFound
-from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.accounts import SERVICE_SCOPES, Role, Scope
 
 T = TypeVar("T")
 
 
 def require_scope(principal: Principal, scope: Scope | None) -> None:
-    """Raise Forbidden for a token without the scope."""
+    """Raise Forbidden for a token without the scope, or a scope of people for others."""
+    if scope is not None and principal.user.is_service_account and scope not in SERVICE_SCOPES:
+        raise Forbidden(
+            f"Service accounts cannot have the scope {scope.value}.",
+            code="person_needed",
+            next_step="Ask a maintainer of the project to do this.",
+        )
     if principal.token is not None and not principal.token.scopes:
         # The token of a replica, which fetches its spec with it. The code of its model can read it.
         raise Forbidden(

@@ -38,7 +38,7 @@ def register_service(*, client_id: str, secret: str, name: str, redirect_uri: st
 
 
 class Validator(OAuth2Validator):
-    """OAuth validator that adds the claims of a person and refuses suspended people."""
+    """OAuth validator that adds the claims of a person and refuses everybody else."""
 
     oidc_claim_scope = OAuth2Validator.oidc_claim_scope | {
         "name": "profile",
@@ -100,4 +100,4 @@ class Validator(OAuth2Validator):
 
 def _has_active_user(request: Any) -> bool:
     user: User | None = getattr(request, "user", None)
-    return user is not None and user.is_active
+    return user is not None and user.is_active and not user.is_service_account

@@ -12,7 +12,7 @@ from portal.accounts.models.tenancy import ProjectQuerySet
 from portal.accounts.request_origin import with_user
 from portal.accounts.tokens import has_token_shape, hash_of
 from portal.core.errors import Unauthenticated
-from slipway.schemas.accounts import Scope
+from slipway.schemas.accounts import SERVICE_SCOPES, Scope
 
 _ATTRIBUTE = "_slipway_principal"
 # Paths that accept API tokens: the API and the metrics. Pages use the session alone, since they
@@ -22,7 +22,10 @@ TOKEN_DOORS = ("/api/", "/metrics")
 
 @dataclass(frozen=True)
 class Principal:
-    """A signed-in person. `token` is set when an API token was used instead of a session."""
+    """A signed-in person, or a service account, which always uses a token.
+
+    `token` is set when an API token was used instead of a session.
+    """
 
     user: User
     token: ApiToken | None = None
@@ -38,7 +41,12 @@ class Principal:
         return self.token.pk if self.token else self.user.pk
 
     def allows(self, scope: Scope) -> bool:
-        """Return True if the credential covers `scope`. A session covers every scope."""
+        """Return True if the credential covers `scope`. A session covers every scope.
+
+        A service account never has more than `SERVICE_SCOPES`, whatever its credential says.
+        """
+        if self.user.is_service_account and (self.token is None or scope not in SERVICE_SCOPES):
+            return False
         return self.token is None or scope.value in self.token.scopes
 
     def projects(self) -> ProjectQuerySet:
@@ -129,6 +137,8 @@ def authenticate_as(request: HttpRequest, principal: Principal) -> None:
 def _from_session(request: HttpRequest) -> Principal | None:
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated or not user.is_active:
+        return None
+    if user.is_service_account:  # which no session can prove, see User.get_session_auth_hash
         return None
     return Principal(cast("User", user))
 

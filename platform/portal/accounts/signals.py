@@ -13,7 +13,16 @@ class AccountsChanged:
     change: str
 
 
+@dataclass(frozen=True)
+class ServiceAccountEnded:
+    """A service account that was disabled or deleted, with the reason as a sentence."""
+
+    user_id: str
+    reason: str
+
+
 accounts_changed: DomainSignal[AccountsChanged] = DomainSignal("accounts_changed")
+service_account_ended: DomainSignal[ServiceAccountEnded] = DomainSignal("service_account_ended")
 
 
 def send_accounts_changed(topic: str, what: str) -> None:

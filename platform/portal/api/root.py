@@ -46,6 +46,7 @@ from portal.api.v1 import (
     saved_views,
     schedules,
     secrets,
+    service_accounts,
     spend,
     sweeps,
     teams,
@@ -93,7 +94,8 @@ api = PortalApi(
 )
 problems.register(api)
 for module in (
-    *(account, notifications, projects, teams, members, secrets, files, audit, users),
+    *(account, notifications, projects, teams, members, service_accounts, secrets),
+    *(files, audit, users),
     *(experiments, runs, saved_views),
     *(jobs, job_events, sweeps, pipelines, schedules, workloads),
     *(environments, named_environments),

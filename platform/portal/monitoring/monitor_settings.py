@@ -12,12 +12,13 @@ from slipway.schemas.monitoring import MonitorSettings
 def monitor_of(endpoint: Endpoint) -> Monitor:
     """Return the monitor of an endpoint, created if needed.
 
-    A new monitor gets a first channel: alerts are mailed to the creator of the endpoint.
+    A new monitor gets a first channel: alerts are mailed to the creator of the endpoint. A service
+    account has no mail, so its endpoints have no channel until somebody adds one.
     """
     with transaction.atomic():
         monitor, is_new = Monitor.objects.get_or_create(endpoint=endpoint)
-        if is_new:
-            maker = endpoint.made_by
+        maker = endpoint.made_by
+        if is_new and not maker.is_service_account:
             AlertChannel.objects.create(
                 endpoint=endpoint, kind="email", target=maker.email, made_by=maker
             )

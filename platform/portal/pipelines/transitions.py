@@ -6,7 +6,7 @@ A move is one guarded UPDATE: the loser of a race changes nothing and gets False
 from datetime import datetime
 from typing import Any
 
-from django.db.models import F
+from django.db.models import F, Q
 
 from portal.accounts.models import User
 from portal.core import clock
@@ -14,6 +14,8 @@ from portal.pipelines.lifecycle import run_sources, sources
 from portal.pipelines.models import ProjectSchedule, ScheduledRun, TriggerEvent
 from slipway.schemas.schedules import ScheduledRunState, ScheduleState
 from slipway.schemas.truncation import shorten
+
+_NO_GUARD = Q()
 
 
 def pause(
@@ -32,10 +34,14 @@ def pause(
 
 
 def resume(schedule: ProjectSchedule, *, next_at: datetime | None, owner: User) -> bool:
-    """Let a paused schedule start its runs again. Returns whether it was paused till then."""
+    """Let a paused schedule start its runs again.
+
+    Returns whether it was paused till then, with the payer with which it was read.
+    """
     return _move(
         schedule,
         ScheduleState.ACTIVE,
+        Q(owner=schedule.owner_id),
         explanation="",
         next_step="",
         paused_by=None,
@@ -48,12 +54,13 @@ def resume(schedule: ProjectSchedule, *, next_at: datetime | None, owner: User) 
 
 
 def change(schedule: ProjectSchedule, **changes: Any) -> bool:
-    """Change a schedule that exists and is in the state in which it was read.
+    """Change a schedule that exists, and has the state and the payer with which it was read.
 
-    Returns whether it was.
+    Returns whether it had. Else a service account could go on to pay for what somebody else has
+    put in at that moment.
     """
     here = ProjectSchedule.objects.filter(
-        pk=schedule.pk, state=schedule.state, deleted_at__isnull=True
+        pk=schedule.pk, state=schedule.state, owner=schedule.owner_id, deleted_at__isnull=True
     )
     return bool(here.update(**changes))
 
@@ -158,9 +165,11 @@ def skip_all_waiting(schedule: ProjectSchedule, *, reason: str) -> int:
     return waiting.update(state=ScheduledRunState.SKIPPED, reason=shorten(reason, 500))
 
 
-def _move(schedule: ProjectSchedule, target: ScheduleState, **changes: Any) -> bool:
+def _move(
+    schedule: ProjectSchedule, target: ScheduleState, guard: Q = _NO_GUARD, **changes: Any
+) -> bool:
     here = ProjectSchedule.objects.filter(
-        pk=schedule.pk, state__in=sources(target), deleted_at__isnull=True
+        guard, pk=schedule.pk, state__in=sources(target), deleted_at__isnull=True
     )
     changes["state"] = target
     if not here.update(**changes):

@@ -1,6 +1,7 @@
 """Notifies people about schedules and pipelines, and advances both as soon as a job ends."""
 
 from portal.accounts.notifications import register_notifications
+from portal.accounts.signals import ServiceAccountEnded, service_account_ended
 from portal.core.enqueue import enqueue_now
 from portal.pipelines.models import ScheduledRun, StepRun
 from portal.pipelines.notifications import (
@@ -8,6 +9,7 @@ from portal.pipelines.notifications import (
     schedule_notifications,
     step_notifications,
 )
+from portal.pipelines.services.progress import pause_schedules_of
 from portal.pipelines.tasks import advance, advance_run
 from portal.training.wiring import JOB
 from portal.workloads.lifecycle import ENDS
@@ -30,7 +32,12 @@ def _on_job_ended(news: WorkloadChanged) -> None:
         enqueue_now(advance_run, step.run_id)
 
 
+def _on_account_ended(news: ServiceAccountEnded) -> None:
+    pause_schedules_of(news.user_id, news.reason)
+
+
 workload_changed.connect(_on_job_ended)
+service_account_ended.connect(_on_account_ended)
 register_notifications(Scope.WORKLOADS_READ, schedule_notifications)
 register_notifications(Scope.WORKLOADS_READ, step_notifications)
 register_notifications(Scope.WORKLOADS_READ, failed_run_notifications)

@@ -5,6 +5,7 @@ from django.urls import reverse
 
 from portal.accounts.mail import queue_mail
 from portal.accounts.models import Membership, Project, User
+from portal.accounts.models.service_accounts import operator_ids
 from portal.registry.models import PromotionRequest
 from slipway.schemas.accounts import Role
 from slipway.schemas.registry import RequestState
@@ -15,8 +16,9 @@ _DECIDERS = [role for role in Role if role.at_least(Role.MAINTAINER)]
 def mail_deciders(project: Project, request: PromotionRequest) -> None:
     """Queue a mail to each person who can decide an open request."""
     members = Membership.objects.reaching(project).filter(role__in=_DECIDERS)
-    involved = [pk for pk in (request.requested_by_id, request.record.author_id) if pk]
-    people = User.objects.filter(pk__in=members.values("user"), is_active=True)
+    involved = {pk for pk in (request.requested_by_id, request.record.author_id) if pk}
+    involved |= operator_ids(involved)
+    people = User.objects.people().filter(pk__in=members.values("user"), is_active=True)
     requester = request.requested_by.display_name
     for user in people.exclude(pk__in=involved):
         _mail(

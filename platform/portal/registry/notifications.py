@@ -3,6 +3,7 @@
 from django.db.models import Q, QuerySet
 
 from portal.accounts.models import Project
+from portal.accounts.models.service_accounts import accounts_operated_by
 from portal.accounts.notifications import Audience, Listed, Notification, newest_of
 from portal.registry.catalog import names_of_versions
 from portal.registry.models import PromotionRequest
@@ -32,7 +33,10 @@ def _requests_for(audience: Audience) -> QuerySet[PromotionRequest]:
     roles = audience.roles
     maintained = [pk for pk, role in roles.items() if role.at_least(Role.MAINTAINER)]
     promoted = [pk for pk, role in roles.items() if role.at_least(Role.CONTRIBUTOR)]
-    of_others = ~Q(requested_by=user) & (Q(record__author=None) | ~Q(record__author=user))
+    used = accounts_operated_by(user)
+    by_others = ~Q(requested_by=user) & ~Q(requested_by__in=used)
+    author_is_another = ~Q(record__author=user) & ~Q(record__author__in=used)
+    of_others = by_others & (Q(record__author=None) | author_is_another)
     to_decide = Q(state=RequestState.OPEN, record__line__project__in=maintained) & of_others
     to_promote = Q(
         state=RequestState.APPROVED, requested_by=user, record__line__project__in=promoted

@@ -10,6 +10,8 @@ def reason_not_to_submit(*, project: Project, user: User) -> str:
     if project.archived_at is not None:
         return "The project is archived."
     role = role_in(user, project) if user.is_active else None
+    if user.is_service_account and not user.is_active:
+        return f"The service account {user.name} is disabled."
     if role is None or role.rank < Role.CONTRIBUTOR.rank:
         return f"{user.display_name} may no longer submit jobs in this project."
     return ""

@@ -14,7 +14,8 @@ NOUNS = (
     *("job", "sweep", "pipeline", "schedule", "env", "notebook", "workspace"),
     *("run", "dataset", "model", "endpoint"),
     *("project", "team", "note"),
-    *("invitation", "secret", "token", "tier", "pool", "node", "audit", "budget", "report"),
+    *("invitation", "service-account", "secret", "token"),
+    *("tier", "pool", "node", "audit", "budget", "report"),
 )
 VERBS = ("train", "spend", "notifications")
 
@@ -57,7 +58,7 @@ class Root(typer.core.TyperGroup):
 
 
 def _load(name: str) -> Command:
-    module = import_module(f"slipway.cli.{name}")
+    module = import_module(f"slipway.cli.{name.replace('-', '_')}")
     above = typer.Typer()
     if name in NOUNS:
         above.add_typer(module.app, name=name)

@@ -82,6 +82,14 @@ OverlapOption = Annotated[
         "--overlap", help="While the run before goes on: skip, queue, or cancel the old one."
     ),
 ]
+RunAsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--as",
+        metavar="ACCOUNT",
+        help="Service account that runs and pays for everything, or me. You, if left out.",
+    ),
+]
 
 
 def show(session: Session, schedule: ScheduleOut) -> None:
@@ -130,6 +138,7 @@ def create(
     code: CodeOption = ".",
     missed: MissedOption = None,
     overlap: OverlapOption = None,
+    run_as: RunAsOption = None,
     project: ProjectOption = None,
 ) -> None:
     """Create a schedule of a job, a sweep or a pipeline."""
@@ -159,6 +168,7 @@ def create(
             parameters=parameters,
             missed=missed,
             overlap=overlap,
+            run_as=run_as,
             project=slug,
         )
     show(session, made)
@@ -278,16 +288,17 @@ def edit(
     code: CodeOption = ".",
     missed: MissedOption = None,
     overlap: OverlapOption = None,
+    run_as: RunAsOption = None,
     project: ProjectOption = None,
 ) -> None:
     """Change a schedule. You pay for what it starts from then on."""
-    changes = (cron, on, zone, job, sweep, pipeline, pipeline_run, param, missed, overlap)
+    changes = (cron, on, zone, job, sweep, pipeline, pipeline_run, param, missed, overlap, run_as)
     if all(value is None for value in changes):
         raise UsageMistake(
             "Nothing to change is named.",
             field="cron",
             next_step="Add --cron, --on, --zone, --job, --sweep, --pipeline, --pipeline-run, "
-            "--param, --missed or --overlap.",
+            "--param, --missed, --overlap or --as.",
         )
     slug = session.project(project)
     if param and pipeline is None and pipeline_run is None:
@@ -308,6 +319,7 @@ def edit(
             parameters=parameters,
             missed=missed,
             overlap=overlap,
+            run_as=run_as,
             project=slug,
         )
     show(session, changed)

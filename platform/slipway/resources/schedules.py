@@ -53,13 +53,15 @@ class Schedules:
         parameters: Mapping[str, Any] | None = None,
         missed: str | None = None,
         overlap: str | None = None,
+        run_as: str | None = None,
     ) -> ScheduleOut:
         """Create a schedule that repeats a job, a sweep or a run of a pipeline, named by its id.
 
         It starts at the times of `cron`, or for the events of `trigger`, such as
         `{"event": "model_version", "model": "digits"}`. `pipeline` is one that has not run yet,
         with its code. `parameters` replace those of the pipeline. `missed` is skip, once or all;
-        `overlap` is skip, queue or cancel. Raises InvalidInput for what can never run.
+        `overlap` is skip, queue or cancel. `run_as` is a service account, which pays instead of
+        you. Raises InvalidInput for what can never run.
         """
         body = build(
             ScheduleIn,
@@ -74,6 +76,7 @@ class Schedules:
             parameters=None if parameters is None else dict(parameters),
             missed=missed,
             overlap=overlap,
+            run_as=run_as,
         )
         segments = ("projects", project, "schedules")
         return self._connection.fetch(ScheduleOut, "POST", *segments, body=body)
@@ -93,8 +96,13 @@ class Schedules:
         parameters: Mapping[str, Any] | None = None,
         missed: str | None = None,
         overlap: str | None = None,
+        run_as: str | None = None,
     ) -> ScheduleOut:
-        """Change a schedule. You pay for what it starts from then on."""
+        """Change a schedule. You pay for what it starts from then on.
+
+        `run_as` names a service account that pays, or `me`. Without it, a service account that paid
+        goes on to pay if you may use it.
+        """
         body = build(
             ScheduleEdit,
             cron=cron,
@@ -107,6 +115,7 @@ class Schedules:
             parameters=None if parameters is None else dict(parameters),
             missed=missed,
             overlap=overlap,
+            run_as=run_as,
         )
         return self._connection.fetch(ScheduleOut, "PATCH", *_path(project, schedule), body=body)
 

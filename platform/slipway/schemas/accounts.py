@@ -96,6 +96,22 @@ PRESET_SCOPES: dict[TokenPreset, tuple[Scope, ...]] = {
     TokenPreset.EVERYTHING: tuple(Scope),
 }
 
+# Scopes that service accounts can have. They never invite, give roles, make tokens or projects,
+# or read or write secrets, whatever their role is and whatever token they use.
+SERVICE_SCOPES = frozenset(
+    (
+        Scope.PROJECTS_READ,
+        Scope.AUDIT_READ,
+        Scope.FILES_READ,
+        Scope.FILES_WRITE,
+        Scope.WORKLOADS_READ,
+        Scope.WORKLOADS_WRITE,
+        Scope.MODELS_PROMOTE,
+        Scope.EXPERIMENTS_READ,
+        Scope.EXPERIMENTS_WRITE,
+    )
+)
+
 
 def scopes_of_preset(preset: TokenPreset, *, administrator: bool) -> list[Scope]:
     """Return the scopes of a preset. Only administrators get `admin`, with `everything`."""
@@ -276,6 +292,76 @@ class MemberOut(AnswerSchema):
     role: Role
     source: str
     since: datetime
+
+
+class ServiceAccountState(StrEnum):
+    """State of a service account. The tokens and schedules of a disabled one do nothing."""
+
+    ACTIVE = "active"
+    DISABLED = "disabled"
+
+
+ServiceRole = Literal[Role.VIEWER, Role.CONTRIBUTOR, Role.MAINTAINER]
+Description = Annotated[Line, Field(max_length=500)]
+
+
+class ServiceAccountIn(RequestSchema):
+    """A service account to create. Its name is used once in a project, even after it is deleted."""
+
+    name: Slug
+    role: ServiceRole = Role.CONTRIBUTOR
+    description: Description = ""
+
+
+class ServiceAccountChange(RequestSchema):
+    """Changes to a service account. Omitted fields stay as they are."""
+
+    role: ServiceRole | None = None
+    description: Description | None = None
+
+
+class ServiceAccountOut(AnswerSchema):
+    """A service account of a project.
+
+    `address` stands where a person has an e-mail address, as in spend; no mail is sent to it.
+    `tokens` is the number of its usable tokens.
+    """
+
+    id: str
+    project: str
+    name: str
+    address: str
+    role: Role
+    state: ServiceAccountState
+    description: str = ""
+    created_by: str
+    created_at: datetime
+    tokens: int = 0
+    last_used_at: datetime | None = None
+
+
+class ServiceTokenIn(RequestSchema):
+    """A token of a service account to create, with a preset or with scopes.
+
+    It opens the account's project alone. It expires after at most 365 days.
+    """
+
+    name: Name
+    preset: TokenPreset | None = None
+    scopes: list[Scope] = Field(default=[], max_length=len(Scope))
+    expires_in_days: Whole = Field(default=90, ge=1, le=365)
+
+
+class ServiceTokenOut(TokenOut):
+    """A token of a service account, with the person who has created it."""
+
+    created_by: str | None = None
+
+
+class ServiceTokenCreated(ServiceTokenOut):
+    """A new token of a service account with its secret, which only this response contains."""
+
+    token: str = Field(repr=False)
 
 
 class MemberChange(RequestSchema):

@@ -38,6 +38,8 @@ MissedRule = Literal["skip", "once", "all"]
 OverlapRule = Literal["skip", "queue", "cancel"]
 DEFAULT_MISSED: MissedRule = "once"
 DEFAULT_OVERLAP: OverlapRule = "skip"
+# The caller, where a schedule names the one who pays for what it starts.
+RUN_AS_ME = "me"
 Parameters = Annotated[JsonObject, Field(max_length=100)]
 _TEMPLATES = ("job", "sweep", "pipeline", "pipeline_run")
 _CRON_OR_TRIGGER = "name either cron or trigger: the times or the events that start the schedule"
@@ -75,9 +77,13 @@ class ScheduleIn(RequestSchema):
     that passed while Slipway was down: `skip` them, run `once` for all of them, or run `all`, the
     last 100 at most. `overlap` is what happens when the run before still goes on: `skip` the new
     one, `queue` it, or `cancel` the old one.
+
+    The caller pays for what it starts. With `run_as`, the name of a service account of the project,
+    that account does, and everything runs with its role. Only maintainers can name one.
     """
 
     name: Slug
+    run_as: Slug | None = None
     cron: Cron | None = None
     trigger: TriggerIn | None = None
     zone: Zone = DEFAULT_ZONE
@@ -101,9 +107,12 @@ class ScheduleIn(RequestSchema):
 class ScheduleEdit(RequestSchema):
     """Changes to a schedule. Omitted fields stay as they are, as do omitted `parameters`.
 
-    The caller pays from then on for what the schedule starts.
+    The caller pays from then on for what the schedule starts, or the service account that `run_as`
+    names; `me` is the caller. Without it, a service account that paid goes on to pay if the caller
+    may use it.
     """
 
+    run_as: Slug | None = None
     cron: Cron | None = None
     trigger: TriggerIn | None = None
     zone: Zone | None = None

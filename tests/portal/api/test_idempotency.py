@@ -182,6 +182,7 @@ def test_every_post_operation_has_a_body_in_the_matrix() -> None:
     bodiless += tuple(f"/runs/{{pipeline_run}}/{verb}" for verb in ("cancel", "resume"))
     bodiless += ("/file-requests/{request_id}/claim", "/views/{view}/share")
     bodiless += ("/pools/{pool}/account",)
+    bodiless += tuple(f"/service-accounts/{{account}}/{verb}" for verb in ("disable", "enable"))
     bodiless += ("/gateway/v1/reports", "/replicas/{replica}/reports")  # told by machines
     missing = [
         route.template

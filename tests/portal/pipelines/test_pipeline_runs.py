@@ -13,7 +13,7 @@ from portal.training.models import Job
 from portal.workloads.models import Workload
 from portal.workloads.tokens import token_of
 from slipway.schemas.accounts import Role
-from tests.personas import Api, Personas, json_of
+from tests.personas import Api, Personas, json_of, service_account_of
 from tests.portal.pipelines.pipeline_runs import (
     RUNS,
     advance,
@@ -261,6 +261,9 @@ def test_a_person_with_the_role_approves(bob: Api, machine: Machine, people: Per
     refused = bob.post(decision, {"verdict": "approve"})
     assert (refused.status_code, json_of(refused)["code"]) == (403, "role_too_low")
     mia = Api.of(people.mia)
+    robot = service_account_of(people)
+    refused = robot.post(decision, {"verdict": "approve"})
+    assert (refused.status_code, json_of(refused)["code"]) == (403, "role_too_low")
     assert mia.post(f"{RUNS}/{run_id}/steps/no/decision", {"verdict": "approve"}).status_code == 404
     declined = mia.post(decision, {"verdict": "decline", "note": "Too few."})
     assert declined.status_code == 200, declined.content

@@ -6,6 +6,7 @@ from portal.accounts.models.invitations import Invitation
 from portal.accounts.models.mail import OutboxMail
 from portal.accounts.models.people import User
 from portal.accounts.models.readmes import ObjectNote, ProjectReadme
+from portal.accounts.models.service_accounts import ServiceAccount, ServiceAccountOperator
 from portal.accounts.models.tenancy import Membership, Project, Team
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "Project",
     "ProjectReadme",
     "ProjectSecret",
+    "ServiceAccount",
+    "ServiceAccountOperator",
     "Team",
     "User",
 ]

@@ -27,13 +27,17 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
 
 
 class ApiToken(Row):
-    """A bearer token of a person. The secret is shown once, and only its SHA-256 is stored.
+    """A bearer token. The secret is shown once, and only its SHA-256 is stored.
 
     A token is a random 240-bit value, so a fast hash is enough: there is no dictionary to try.
+    `created_by` is the person who made a token of a service account, None for one's own.
     """
 
     id = IdField("tok")
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
+    created_by = models.ForeignKey(
+        User, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
     name = models.CharField(max_length=100)
     prefix = models.CharField(max_length=16)
     token_hash = models.CharField(max_length=64, unique=True)

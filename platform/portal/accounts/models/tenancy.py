@@ -114,6 +114,10 @@ class MembershipQuerySet(models.QuerySet["Membership"]):
         own = Q(project=project)
         return self.filter(own | Q(team=project.team_id) if project.team_id else own)
 
+    def people(self) -> "MembershipQuerySet":
+        """Memberships of people. Service accounts are listed on their own."""
+        return self.filter(user__is_service_account=False)
+
     def matching(self, text: str) -> "MembershipQuerySet":
         """Return memberships of people whose name or e-mail contains `text`, or all if empty."""
         if not text:
@@ -122,7 +126,7 @@ class MembershipQuerySet(models.QuerySet["Membership"]):
 
     def owners(self) -> "MembershipQuerySet":
         """Memberships of active owners."""
-        return self.filter(role=Role.OWNER, user__is_active=True)
+        return self.people().filter(role=Role.OWNER, user__is_active=True)
 
 
 class Membership(Row):

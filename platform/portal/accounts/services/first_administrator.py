@@ -9,6 +9,7 @@ from django.db import transaction
 
 from portal.accounts import audit
 from portal.accounts.models import User
+from portal.accounts.models.service_accounts import is_service_address
 from portal.core.errors import Conflict, InvalidInput
 
 
@@ -27,6 +28,12 @@ def check_email(email: str) -> None:
             field="email",
             next_step="Enter a valid e-mail address.",
         ) from error
+    if is_service_address(email):
+        raise InvalidInput(
+            f"{email} is an address of service accounts.",
+            field="email",
+            next_step="Enter the e-mail address of a person.",
+        )
 
 
 def check_password(password: str, *, email: str) -> None:

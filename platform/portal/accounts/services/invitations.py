@@ -13,6 +13,7 @@ from django.urls import reverse
 from portal.accounts import audit
 from portal.accounts.mail import queue_mail
 from portal.accounts.models import Invitation, Membership, Project, Team, User
+from portal.accounts.models.service_accounts import is_service_address
 from portal.accounts.models.tenancy import Group
 from portal.accounts.services.members import add_or_raise, lock_group
 from portal.accounts.signals import send_accounts_changed
@@ -159,6 +160,13 @@ def _clean_email(email: str) -> str:
             field="email",
             next_step="Enter an address such as ada@example.org.",
         ) from error
+    if is_service_address(email):
+        raise InvalidInput(
+            "A service account cannot be invited: it belongs to one project.",
+            code="service_account",
+            field="email",
+            next_step="Create a service account in the project where you need one.",
+        )
     return email
 
 

@@ -63,8 +63,8 @@ def remove_member(*, group: Group, user_id: str, by: User, by_role: Role) -> Non
 
 
 def _direct_member(group: Group, user_id: str) -> Membership:
-    memberships = Membership.objects.in_group(group).select_related("user").filter(user_id=user_id)
-    member = memberships.first()
+    memberships = Membership.objects.in_group(group).people().select_related("user")
+    member = memberships.filter(user_id=user_id).first()
     if member is None:
         raise NotFound
     return member

@@ -7,6 +7,7 @@ from django.db.models import Q
 
 from portal.accounts import audit
 from portal.accounts.models import Membership, Project, Team, User
+from portal.accounts.models.people import SERVICE_SUFFIX
 from portal.accounts.models.tenancy import Group
 from portal.accounts.oidc import end_service_sign_ins
 from portal.accounts.request_origin import with_user
@@ -18,9 +19,21 @@ from portal.core.text import clean_name
 from slipway.schemas.accounts import Role
 
 
+def clean_person_name(name: str) -> str:
+    """Return the normalized name of a person. Raise InvalidInput for a name of others."""
+    name = clean_name(name)
+    if name.casefold().endswith(SERVICE_SUFFIX.strip()):
+        raise InvalidInput(
+            "Only service accounts have names that end so.",
+            field="name",
+            next_step=f"Leave out {SERVICE_SUFFIX.strip()}.",
+        )
+    return name
+
+
 def rename_self(*, user: User, name: str) -> User:
     """Change one's own name."""
-    name = clean_name(name)
+    name = clean_person_name(name)
     with transaction.atomic():
         if user.name != name:
             User.objects.filter(pk=user.pk).update(name=name)
@@ -100,7 +113,8 @@ def change_account(
     """
     with transaction.atomic():
         # Lock order of all such changes: every administrator and the person, by id.
-        concerned = User.objects.filter(Q(is_administrator=True) | Q(pk=user_id)).order_by("pk")
+        people = User.objects.people()
+        concerned = people.filter(Q(is_administrator=True) | Q(pk=user_id)).order_by("pk")
         locked = {user.pk: user for user in concerned.select_for_update(no_key=True)}
         user = locked.get(user_id)
         if user is None:
@@ -159,7 +173,8 @@ def _transfer_ownership(user: User, heir_id: str | None) -> None:
             field="hand_over_to",
             next_step="Choose a new owner.",
         )
-    heir = User.objects.filter(pk=heir_id, is_active=True).exclude(pk=user.pk).first()
+    heirs = User.objects.people().filter(pk=heir_id, is_active=True)
+    heir = heirs.exclude(pk=user.pk).first()
     if heir is None:
         raise InvalidInput(
             "The new owner does not exist or is suspended.",

@@ -38,15 +38,7 @@ def create_token(
     Raises InvalidInput for a bad name or scope, Forbidden when the new token would have more
     access.
     """
-    name = clean_name(name)
-    requested = sorted({Scope(scope).value for scope in scopes})
-    if not requested:
-        raise InvalidInput(
-            "A token needs at least one scope.",
-            code="scopes_missing",
-            field="scopes",
-            next_step="Choose a preset or at least one scope.",
-        )
+    requested = scopes_within(by, scopes)
     if Scope.ADMIN in requested and not by.user.is_administrator:
         raise Forbidden(
             "Only administrators can create tokens with the scope admin.",
@@ -54,37 +46,71 @@ def create_token(
             field="scopes",
             next_step="Leave the scope admin out.",
         )
-    beyond = [scope for scope in requested if not by.allows(Scope(scope))]
+    with transaction.atomic():
+        made = store_token(by.user, name, requested, project, expires_in_days)
+        audit.record(
+            "token.create",
+            kind="token",
+            target=made.token,
+            label=made.token.name,
+            project=project,
+            after=audited_token(made.token),
+        )
+        send_accounts_changed(by.user.pk, "tokens")
+    return made
+
+
+def scopes_within(by: Principal, scopes: Sequence[Scope]) -> list[Scope]:
+    """Return the scopes of a new token, sorted.
+
+    Raises InvalidInput for none, and Forbidden for a scope that the caller's own token lacks.
+    """
+    requested = sorted({Scope(scope) for scope in scopes})
+    if not requested:
+        raise InvalidInput(
+            "A token needs at least one scope.",
+            code="scopes_missing",
+            field="scopes",
+            next_step="Choose a preset or at least one scope.",
+        )
+    beyond = [scope for scope in requested if not by.allows(scope)]
     if beyond:
         raise Forbidden(
-            f"This token cannot create one with the scope {beyond[0]}.",
+            f"This token cannot create one with the scope {beyond[0].value}.",
             code="missing_scope",
             field="scopes",
             next_step="Sign in to the portal and create the token there.",
         )
+    return requested
+
+
+def store_token(
+    user: User,
+    name: str,
+    scopes: Sequence[Scope],
+    project: Project | None,
+    expires_in_days: int,
+    created_by: User | None = None,
+) -> NewToken:
+    """Store a token that acts as `user`. Raises InvalidInput for a bad name."""
     secret = new_secret()
-    with transaction.atomic():
-        token = ApiToken.objects.create(
-            user=by.user,
-            name=name,
-            prefix=token_prefix(secret),
-            token_hash=hash_of(secret),
-            scopes=requested,
-            project=project,
-            expires_at=clock.now() + timedelta(days=expires_in_days),
-        )
-        audit.record(
-            "token.create",
-            kind="token",
-            target=token,
-            label=name,
-            project=project,
-            after={"scopes": requested, "expires_at": token.expires_at.isoformat()}
-            if token.expires_at
-            else {"scopes": requested},
-        )
-        send_accounts_changed(by.user.pk, "tokens")
+    token = ApiToken.objects.create(
+        user=user,
+        created_by=created_by,
+        name=clean_name(name),
+        prefix=token_prefix(secret),
+        token_hash=hash_of(secret),
+        scopes=[scope.value for scope in scopes],
+        project=project,
+        expires_at=clock.now() + timedelta(days=expires_in_days),
+    )
     return NewToken(token, secret)
+
+
+def audited_token(token: ApiToken) -> audit.Facts:
+    """Return the attributes of a token that the audit log records."""
+    expiry = {"expires_at": token.expires_at.isoformat()} if token.expires_at else {}
+    return {"scopes": token.scopes, **expiry}
 
 
 def revoke_token(*, by: User, token_id: str) -> None:

@@ -42,7 +42,8 @@ def _members(group: Group, page: PageQuery) -> PageOf[MemberOut]:
         if isinstance(group, Project)
         else Membership.objects.in_group(group)
     )
-    members_page = paginate(reaching.select_related("user"), cursor=page.cursor, limit=page.limit)
+    people = reaching.people().select_related("user")
+    members_page = paginate(people, cursor=page.cursor, limit=page.limit)
     return page_of(members_page, member_out)
 
 

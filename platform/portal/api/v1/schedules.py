@@ -24,6 +24,7 @@ from portal.pipelines.cron import next_times
 from portal.pipelines.gates import ScheduleRole, gated_schedule, require_scopes_of_schedule
 from portal.pipelines.models import ProjectSchedule, ScheduledRun
 from portal.pipelines.services import schedules as services
+from portal.pipelines.services.schedule_payers import require_use_of_payer
 from portal.pipelines.services.triggers import create_hook, receive_call, schedule_of_hook
 from portal.pipelines.summaries import last_runs
 from slipway.schemas.accounts import Role, Scope
@@ -122,7 +123,10 @@ def list_schedules(
 
 @router.post(_SCHEDULES, auth=gate(_RUN), response={201: ScheduleOut})
 def create_schedule(request: HttpRequest, project: str, payload: ScheduleIn) -> Status[ScheduleOut]:
-    """Create a schedule of a job, a sweep or a pipeline. The caller pays for what it starts."""
+    """Create a schedule of a job, a sweep or a pipeline.
+
+    The caller pays for what it starts, or the service account that `run_as` names.
+    """
     require_scopes_of_schedule(request, requested=payload)
     by = require_principal(request).user
     schedule = services.create_schedule(project=gated_project(request), by=by, requested=payload)
@@ -145,7 +149,10 @@ def get_schedule(request: HttpRequest, project: str, schedule: str) -> ScheduleO
 def update_schedule(
     request: HttpRequest, project: str, schedule: str, payload: ScheduleEdit
 ) -> ScheduleOut:
-    """Change a schedule. The caller pays for what it starts from then on."""
+    """Change a schedule. The caller pays for what it starts from then on.
+
+    A service account that paid goes on to pay if the caller may use it.
+    """
     row, by = gated_schedule(request), require_principal(request).user
     require_scopes_of_schedule(request, schedule=row, requested=payload)
     return _shown(services.change_schedule(schedule=row, by=by, edit=payload))
@@ -167,7 +174,10 @@ def pause_schedule(request: HttpRequest, project: str, schedule: str) -> Schedul
 
 @router.post(f"{_SCHEDULE}/resume", auth=gate(_CHANGE), response=ScheduleOut)
 def resume_schedule(request: HttpRequest, project: str, schedule: str) -> ScheduleOut:
-    """Go on with a paused schedule. The caller pays for what it starts from then on."""
+    """Go on with a paused schedule. The caller pays for what it starts from then on.
+
+    A service account that paid goes on to pay if the caller may use it.
+    """
     row, by = gated_schedule(request), require_principal(request).user
     require_scopes_of_schedule(request, schedule=row)
     return _shown(services.resume_schedule(schedule=row, by=by))
@@ -200,6 +210,7 @@ def create_schedule_hook(request: HttpRequest, project: str, schedule: str) -> S
     """
     row = gated_schedule(request)
     require_scopes_of_schedule(request, schedule=row)
+    require_use_of_payer(schedule=row, by=require_principal(request).user)
     secret = create_hook(schedule=row)
     return Status(201, HookOut(url=f"{settings.SLIPWAY_URL}/api/v1/hooks/{secret}"))
 

@@ -29,6 +29,7 @@ def account_name(*, pool: Pool, user: User) -> str:
     """
     if not has_accounts(pool):
         return ""
+    _refuse_service_account(pool, user)
     account = PoolAccount.objects.filter(pool=pool, user=user).first()
     if account is None or not account.unix_name:
         raise InvalidInput(
@@ -87,6 +88,7 @@ def request_link(*, pool: Pool, user: User) -> PoolAccount:
             field="pool",
             next_step="Submit a job there.",
         )
+    _refuse_service_account(pool, user)
     recent = clock.now() - PROOF_WITHIN
     awaited = PoolAccount.objects.filter(pool=pool, user=user, asked_at__gt=recent)
     awaited = awaited.exclude(code="")
@@ -102,6 +104,17 @@ def request_link(*, pool: Pool, user: User) -> PoolAccount:
         },
     )
     return account
+
+
+def _refuse_service_account(pool: Pool, user: User) -> None:
+    """Raise InvalidInput for a service account: all who use it would work as one person there."""
+    if user.is_service_account:
+        raise InvalidInput(
+            f"Work in pool {pool.name} belongs to people, and {user.display_name} is none.",
+            code="person_needed",
+            field="pool",
+            next_step="Choose another pool, or submit it as a person.",
+        )
 
 
 def check_links(pool: Pool, engine: Engine) -> None:

@@ -8,7 +8,7 @@ from portal.compute.models import EnvironmentVersion, Pool, Tier
 from portal.compute.services.pool_accounts import account_name
 from portal.compute.services.pools import usable_pool
 from portal.compute.services.tiers import offered_tier
-from portal.core.errors import Conflict, InvalidInput, NotFound
+from portal.core.errors import Conflict, Forbidden, InvalidInput, NotFound
 from portal.core.text import clean_slug
 from portal.notebooks.environments import chosen_version, environment_of
 from portal.notebooks.kinds import KIND
@@ -37,8 +37,15 @@ _S_A_MINUTE = 60
 def launch_server(*, project: Project, by: User, spec: ServerIn) -> Server:
     """Create and start a notebook server. What can never run is refused before any change.
 
-    Raises InvalidInput, naming the field, and Conflict where the person has one of that name.
+    Raises InvalidInput, naming the field, Forbidden for a service account, which cannot sign in to
+    it, and Conflict where the person has one of that name.
     """
+    if by.is_service_account:
+        raise Forbidden(
+            "Notebook servers belong to people, who sign in to them.",
+            code="person_needed",
+            next_step="Run the notebook as a job: `slipway notebook run NOTEBOOK`.",
+        )
     require_notebooks()
     tier = offered_tier(spec.tier)
     name = clean_slug(spec.name, field="name")

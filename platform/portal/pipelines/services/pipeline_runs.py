@@ -103,8 +103,8 @@ def resume_run(*, run: PipelineRun, by: User) -> PipelineRun:
 def decide_step(*, run: PipelineRun, step: str, by: Actor, decision: StepDecision) -> PipelineRun:
     """Approve or decline a step that waits for it.
 
-    Raises NotFound, Forbidden for a person with a lower role and for jobs, and Conflict if it does
-    not wait for approval.
+    Raises NotFound, Forbidden for a person with a lower role and for jobs and service accounts, and
+    Conflict if it does not wait for approval.
     """
     row = StepRun.objects.filter(run=run, step=step, item__isnull=True).first()
     if row is None:
@@ -138,12 +138,12 @@ def decide_step(*, run: PipelineRun, step: str, by: Actor, decision: StepDecisio
 
 def _require_approver(run: PipelineRun, row: StepRun, by: Actor) -> None:
     needed = Role(run.pipeline.step(row.step).approvers)
-    role = role_in(by.user, run.project)
+    role = None if by.user.is_service_account else role_in(by.user, run.project)
     if by.workload_id or role is None or not role.at_least(needed):
         raise Forbidden(
             f"The decision about step {row.step} needs the role {needed.value}.",
             code="role_too_low",
-            next_step="Ask somebody with this role in the project.",
+            next_step="Ask a person with this role in the project.",
         )
 
 

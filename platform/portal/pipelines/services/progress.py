@@ -12,6 +12,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from portal.accounts import audit
+from portal.accounts.models import User
 from portal.accounts.request_origin import Origin, origin_context
 from portal.core import clock
 from portal.core.errors import SlipwayError
@@ -39,7 +40,7 @@ from portal.training.services.jobs import submit_job
 from portal.training.submitters import reason_not_to_submit
 from portal.workloads.lifecycle import ENDS
 from portal.workloads.services.cancellation import stop_workload
-from slipway.schemas.schedules import ScheduledRunState
+from slipway.schemas.schedules import ScheduledRunState, ScheduleState
 from slipway.schemas.sweeps import SweepIn, SweepState
 from slipway.schemas.training import JobIn
 from slipway.schemas.triggers import MOST_EVENTS_AN_HOUR
@@ -50,6 +51,9 @@ MOST_REFUSALS = 5
 # A run that is older than so many others is not looked at: it can only go on if it was resumed.
 _NEWEST = 20
 _SERVER_FAULTS = 500
+_ACCOUNT_STEP = (
+    "Enable the service account and resume the schedule, or resume it and pay for it yourself."
+)
 
 
 def advance_schedule(schedule_id: str) -> None:
@@ -127,6 +131,20 @@ def pause_by_itself(schedule: ProjectSchedule, explanation: str, next_step: str)
             project=schedule.project,
             after={"explanation": schedule.explanation},
         )
+
+
+def pause_schedules_of(user_id: str, reason: str) -> int:
+    """Pause the active schedules for which a service account pays that has ended.
+
+    Returns their number. A schedule that this misses pauses when it is due.
+    """
+    schedules = ProjectSchedule.objects.filter(
+        owner_id=user_id, state=ScheduleState.ACTIVE, deleted_at__isnull=True
+    )
+    rows = list(schedules.select_related("project__team", "owner").order_by("pk"))
+    for schedule in rows:
+        pause_by_itself(schedule, reason, _ACCOUNT_STEP)
+    return len(rows)
 
 
 def _read(schedule_id: str) -> ProjectSchedule | None:
@@ -227,8 +245,7 @@ def _start(schedule: ProjectSchedule, run: ScheduledRun) -> None:
         with transaction.atomic():
             move_run(run, ScheduledRunState.REFUSED, reason=reason)
             if run.requested_by is None:
-                step = "Somebody else may resume the schedule, and pays for it from then on."
-                pause_by_itself(schedule, reason, step)
+                pause_by_itself(schedule, reason, _payer_step(payer))
         return
     try:
         with transaction.atomic():
@@ -238,6 +255,13 @@ def _start(schedule: ProjectSchedule, run: ScheduledRun) -> None:
         if error.status >= _SERVER_FAULTS:
             raise  # Tried again by the next call.
         _refuse(schedule, run, error)
+
+
+def _payer_step(payer: User) -> str:
+    """Return the next step of a schedule whose payer can submit nothing."""
+    if payer.is_service_account:
+        return _ACCOUNT_STEP
+    return "Somebody else may resume the schedule, and pays for it from then on."
 
 
 def _submit(schedule: ProjectSchedule, run: ScheduledRun) -> bool:

@@ -16,6 +16,7 @@ from portal.pipelines.cron import check_cron, next_times
 from portal.pipelines.dues import MOST_WAITING
 from portal.pipelines.models import ProjectSchedule, ScheduledRun
 from portal.pipelines.services.progress import active_run, make_way
+from portal.pipelines.services.schedule_payers import named_payer, next_payer, note_payer
 from portal.pipelines.services.schedule_templates import template_of, with_parameters
 from portal.pipelines.services.triggers import check_trigger
 from portal.pipelines.tasks import advance
@@ -49,10 +50,11 @@ _RECORDED_WORK = ("job_id", "sweep_id", "pipeline_run_id", "pipeline", "paramete
 
 
 def create_schedule(*, project: Project, by: User, requested: ScheduleIn) -> ProjectSchedule:
-    """Create a schedule of a job, a sweep or a pipeline, in the name of `by`.
+    """Create a schedule of a job, a sweep or a pipeline, in the name of `by` or of an account.
 
     Whatever is wrong with it, or with that, is refused here. Raises InvalidInput, naming the
-    field, and Conflict for a name that is taken or too many schedules.
+    field, Forbidden for a service account that `by` may not use, and Conflict for a name that is
+    taken or too many schedules.
     """
     if requested.name in _RESERVED:
         raise InvalidInput(
@@ -65,7 +67,8 @@ def create_schedule(*, project: Project, by: User, requested: ScheduleIn) -> Pro
         None if requested.cron is None else check_cron(requested.cron, requested.zone, now=now)
     )
     _check_rules(requested.missed, requested.overlap)
-    template = template_of(project, by, requested, trigger.event if trigger else "")
+    payer = named_payer(project=project, by=by, run_as=requested.run_as)
+    template = template_of(project, payer, requested, trigger.event if trigger else "")
     if trigger is not None:
         check_trigger(project, trigger, template.pipeline_request)
     with transaction.atomic():
@@ -74,7 +77,7 @@ def create_schedule(*, project: Project, by: User, requested: ScheduleIn) -> Pro
             with transaction.atomic():
                 schedule = ProjectSchedule.objects.create(
                     project=project,
-                    owner=by,
+                    owner=payer,
                     name=requested.name,
                     cron=_spaced(requested.cron or ""),
                     trigger=None if trigger is None else _dumped(trigger),
@@ -92,17 +95,23 @@ def create_schedule(*, project: Project, by: User, requested: ScheduleIn) -> Pro
                 field="name",
                 next_step="Choose another name, or change that schedule.",
             ) from error
+        note_payer(payer, by)
         _record("schedule.create", schedule, after=_recorded(schedule))
     return schedule
 
 
 def change_schedule(*, schedule: ProjectSchedule, by: User, edit: ScheduleEdit) -> ProjectSchedule:
-    """Change a schedule. The person who changes it pays from then on. Idempotent.
+    """Change a schedule. The person who changes it pays from then on, or an account. Idempotent.
 
     What it starts stays exactly as it was, unless the edit names something else or its parameters.
-    Raises InvalidInput, naming the field, and Conflict if somebody else changes it at that moment.
+    Raises InvalidInput, naming the field, Forbidden for a service account that `by` may not use,
+    and Conflict if somebody else changes it at that moment.
     """
     now = clock.now()
+    if edit.run_as is not None:
+        payer = named_payer(project=schedule.project, by=by, run_as=edit.run_as)
+    else:
+        payer = next_payer(schedule=schedule, by=by)
     changes: dict[str, Any] = {
         "zone": edit.zone or schedule.zone,
         "missed": edit.missed or schedule.missed,
@@ -114,16 +123,22 @@ def change_schedule(*, schedule: ProjectSchedule, by: User, edit: ScheduleEdit) 
     _check_rules(changes["missed"], changes["overlap"])
     event = trigger["event"] if trigger else ""
     if edit.names_template:
-        changes |= template_of(schedule.project, by, edit, event).columns
+        changes |= template_of(schedule.project, payer, edit, event).columns
     elif edit.parameters or event != schedule.event:
-        changes["request"] = with_parameters(schedule, by, edit.parameters or {}, event)
+        changes["request"] = with_parameters(schedule, payer, edit.parameters or {}, event)
     if trigger is not None:
         is_pipeline = edit.names_pipeline if edit.names_template else schedule.starts_pipelines
         request = changes.get("request", schedule.request) if is_pipeline else None
         check_trigger(schedule.project, TriggerIn.model_validate(trigger), request)
+    if edit.run_as is not None:
+        changes["owner_id"] = payer.pk
     changes = {key: value for key, value in changes.items() if getattr(schedule, key) != value}
     if not changes:
         return schedule
+    changes["owner_id"] = payer.pk
+    if payer.is_service_account and payer.pk != schedule.owner_id:
+        # Others may have the URL, and could start work of the account by it.
+        changes |= {"hook_digest": "", "hook_created_at": None}
     before = _recorded(schedule)
     if schedule.status == ScheduleState.ACTIVE and not {"cron", "zone"}.isdisjoint(changes):
         changes["next_at"] = next_at
@@ -131,8 +146,9 @@ def change_schedule(*, schedule: ProjectSchedule, by: User, edit: ScheduleEdit) 
         changes |= {"events_from": None if trigger is None else now, "hook_digest": ""}
         changes["hook_created_at"] = None
     with transaction.atomic():
-        if not change(schedule, owner=by, **changes):
+        if not change(schedule, **changes):
             raise _changed(schedule)
+        note_payer(payer, by)
         forget_refusals(schedule)
         if "trigger" in changes:
             forget_events(schedule)
@@ -155,14 +171,16 @@ def pause_schedule(*, schedule: ProjectSchedule, by: User) -> ProjectSchedule:
 def resume_schedule(*, schedule: ProjectSchedule, by: User) -> ProjectSchedule:
     """Go on with a paused schedule, from its next time on. Idempotent.
 
-    The person who resumes it pays from then on. Raises InvalidInput if its expression matches no
-    further date.
+    The person who resumes it pays from then on, or the service account that paid, if they may use
+    it. Raises InvalidInput if its expression matches no further date.
     """
     next_at = None
     if schedule.cron:
         next_at = check_cron(schedule.cron, schedule.zone, now=clock.now())
+    payer = next_payer(schedule=schedule, by=by)
     with transaction.atomic():
-        if resume(schedule, next_at=next_at, owner=by):
+        if resume(schedule, next_at=next_at, owner=payer):
+            note_payer(payer, by)
             _record("schedule.resume", schedule)
     return schedule
 

@@ -26,7 +26,16 @@ class Actor:
 
 
 def require_maintainer(project: Project, by: Actor, *, to: str) -> None:
-    """Raise Forbidden unless a person with the role of maintainer acts."""
+    """Raise Forbidden unless a person with the role of maintainer acts.
+
+    Neither a job nor a service account is a person.
+    """
+    if by.user.is_service_account:
+        raise Forbidden(
+            f"Only a person may {to}, and this is a service account.",
+            code="person_needed",
+            next_step="Ask a maintainer or an owner of the project.",
+        )
     role = role_in(by.user, project)
     if by.workload_id or role is None or not role.at_least(Role.MAINTAINER):
         raise Forbidden(

@@ -7,6 +7,7 @@ from django.db.models import QuerySet
 
 from portal.accounts import audit
 from portal.accounts.models import Project, User
+from portal.accounts.models.service_accounts import operator_ids
 from portal.core.errors import Conflict, Forbidden, NotFound
 from portal.registry.approval_mails import mail_deciders, mail_requester
 from portal.registry.catalog import find_model
@@ -62,7 +63,8 @@ def decide(
     """Approve, reject or withdraw a request.
 
     Only a maintainer who is neither the author of the version nor the requester may approve or
-    reject. The requester or a maintainer may withdraw it.
+    reject, nor has used a service account that is one of them. The requester or a maintainer may
+    withdraw it.
     """
     line = line_of(find_model(project.pk, model))
     rows = PromotionRequest.objects.complete().select_related("record__author")
@@ -93,12 +95,20 @@ def open_requests(lines: Collection[str]) -> list[PromotionRequest]:
     return list(requests.filter(record__line__in=lines).order_by("pk"))
 
 
+def is_own_work(request: PromotionRequest, author_id: str | None, user: User) -> bool:
+    """Return True if somebody else has to decide about a request, and not this person."""
+    sources = [key for key in (request.requested_by_id, author_id) if key]
+    return user.pk in sources or user.pk in operator_ids(sources)
+
+
 def _refuse_own(request: PromotionRequest, user: User) -> None:
     author: User | None = request.record.author
     if author is not None and author.pk == user.pk:
         why = "You registered this version"
     elif request.requested_by_id == user.pk:
         why = "You requested this promotion"
+    elif is_own_work(request, author.pk if author else None, user):
+        why = "It comes from a service account that you have used"
     else:
         return
     raise Forbidden(

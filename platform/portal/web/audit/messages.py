@@ -24,6 +24,13 @@ _SENTENCES = {
     "token.create": "created the API token “{label}”",
     "token.revoke": "revoked the API token “{label}”",
     "token.revoke_all": "revoked all API tokens of {label}",
+    "service_account.create": "created the service account {label} in {group}",
+    "service_account.change": "changed the service account {label} in {group}",
+    "service_account.disable": "disabled the service account {label} in {group}",
+    "service_account.enable": "enabled the service account {label} in {group}",
+    "service_account.delete": "deleted the service account {label} of {group}",
+    "service_account.token": "created a token of the service account {label} in {group}",
+    "service_account.revoke_token": "revoked a token of the service account {label} in {group}",
     "secret.create": "set the secret {label} in {group}",
     "secret.replace": "replaced the secret {label} in {group}",
     "secret.delete": "deleted the secret {label} of {group}",
@@ -173,7 +180,7 @@ _SENTENCES = {
     "user.end_session": "ended one session of {label}",
 }
 _KINDS = (
-    *("project", "team", "member", "invitation", "token", "secret", "user"),
+    *("project", "team", "member", "invitation", "service_account", "token", "secret", "user"),
     *("workload", "notebook", "environment", "file", "node", "tier", "pool", "quota"),
     *("budget", "rate"),
     *("named_environment", "workspace", "sweep", "schedule", "pipeline_run"),

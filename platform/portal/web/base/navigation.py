@@ -66,6 +66,13 @@ IN_PROJECT = (
     NavigationEntry("Spend", "coins", "project_spend", "spend", group=MANAGE),
     NavigationEntry("Members", "users", "project_members", "members", group=MANAGE),
     NavigationEntry(
+        "Service accounts",
+        "user-cog",
+        "project_service_accounts",
+        "service_accounts",
+        group=MANAGE,
+    ),
+    NavigationEntry(
         "Secrets", "lock", "project_secrets", "secrets", Role.CONTRIBUTOR, group=MANAGE
     ),
     NavigationEntry(

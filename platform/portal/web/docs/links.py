@@ -24,6 +24,7 @@ _BY_SECTION = {
     "reports": "reports",
     "spend": "spend",
     "members": "concepts",
+    "service_accounts": "service-accounts",
     "secrets": "concepts",
     "audit": "concepts",
     "settings": "concepts",

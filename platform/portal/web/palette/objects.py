@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from django.db.models import Q
 from django.urls import reverse
 
-from portal.accounts.models import Project, ProjectSecret, User
+from portal.accounts.models import Project, ProjectSecret, ServiceAccount, User
 from portal.accounts.models.tenancy import roles_in
 from portal.accounts.principal import Principal
 from portal.compute.models import NamedEnvironment, Node, Pool, Tier
@@ -47,6 +47,7 @@ KIND_NOUNS = {
     "schedule": "schedules",
     "notebook": "notebook files",
     "secret": "secrets",
+    "service_account": "service accounts",
     "node": "nodes",
     "tier": "hardware tiers",
     "pool": "pools",
@@ -105,6 +106,7 @@ def search_objects(
         "environments": lambda: _environments(principal, text, limit),
         "notebook files": lambda: _notebook_files(principal, text, limit),
         "secrets": lambda: _secrets(principal.user, projects, text, limit),
+        "service accounts": lambda: _service_accounts(principal, text, limit),
         "budgets": lambda: _budgets(principal, text, limit),
     }
     if principal.user.is_administrator:
@@ -281,6 +283,23 @@ def _secrets(user: User, projects: dict[str, Project], text: str, limit: int) ->
             url = f"{reverse('project_secrets', args=[project.slug])}?{urlencode({'q': name})}"
             items.append(PaletteItem(name, f"secret of {project.name}", "lock", url))
     return items[:limit]
+
+
+def _service_accounts(principal: Principal, text: str, limit: int) -> list[PaletteItem]:
+    rows = ServiceAccount.objects.filter(
+        project__in=principal.projects().live(), deleted_at__isnull=True, name__icontains=text
+    )
+    return [
+        _item(
+            row.name,
+            "service account",
+            "user-cog",
+            row.project,
+            "project_service_account",
+            row.name,
+        )
+        for row in rows.select_related("project").order_by("-pk")[:limit]
+    ]
 
 
 def _budgets(principal: Principal, text: str, limit: int) -> list[PaletteItem]:

@@ -198,7 +198,9 @@ def _user_items(user: User, text: str) -> list[PaletteItem]:
     shared = Membership.objects.filter(project__in=projects) | Membership.objects.filter(
         team__in=Team.objects.visible_to(user)
     )
-    memberships = shared.matching(text).select_related("user", "project", "team").order_by("-pk")
+    memberships = (
+        shared.people().matching(text).select_related("user", "project", "team").order_by("-pk")
+    )
     seen: dict[str, PaletteItem] = {}
     for member in memberships.iterator():
         address = f"{address_of(member.group, 'members')}?q={member.user.email}"

@@ -10,6 +10,7 @@ from portal.web.projects.views import (
     projects,
     readmes,
     secrets,
+    service_accounts,
     teams,
 )
 
@@ -43,6 +44,51 @@ urlpatterns = [
         "p/<slug:project>/invitations/<slug:invitation>/withdraw",
         members.project_uninvite,
         name="project_uninvite",
+    ),
+    path(
+        "p/<slug:project>/service-accounts",
+        service_accounts.project_service_accounts,
+        name="project_service_accounts",
+    ),
+    path(
+        "p/<slug:project>/service-accounts/new",
+        service_accounts.project_service_account_new,
+        name="project_service_account_new",
+    ),
+    path(
+        "p/<slug:project>/service-accounts/<slug:account>",
+        service_accounts.project_service_account,
+        name="project_service_account",
+    ),
+    path(
+        "p/<slug:project>/service-accounts/<slug:account>/edit",
+        service_accounts.project_service_account_edit,
+        name="project_service_account_edit",
+    ),
+    path(
+        "p/<slug:project>/service-accounts/<slug:account>/disable",
+        service_accounts.project_service_account_disable,
+        name="project_service_account_disable",
+    ),
+    path(
+        "p/<slug:project>/service-accounts/<slug:account>/enable",
+        service_accounts.project_service_account_enable,
+        name="project_service_account_enable",
+    ),
+    path(
+        "p/<slug:project>/service-accounts/<slug:account>/delete",
+        service_accounts.project_service_account_delete,
+        name="project_service_account_delete",
+    ),
+    path(
+        "p/<slug:project>/service-accounts/<slug:account>/tokens/new",
+        service_accounts.project_service_token_new,
+        name="project_service_token_new",
+    ),
+    path(
+        "p/<slug:project>/service-accounts/<slug:account>/tokens/<slug:token_id>/revoke",
+        service_accounts.project_service_token_revoke,
+        name="project_service_token_revoke",
     ),
     path("p/<slug:project>/secrets", secrets.project_secrets, name="project_secrets"),
     path(

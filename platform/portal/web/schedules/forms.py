@@ -1,6 +1,7 @@
 """Forms of schedules: a new one, and changes to one."""
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -57,6 +58,8 @@ FRESH = {
 }
 
 
+# With fewer payers than that, there is nothing to choose.
+_CHOICE = 2
 _START = ("event", "subject", "target", "cron", "zone")
 
 
@@ -119,6 +122,18 @@ class ScheduleForm(forms.Form):
     )
     missed = forms.ChoiceField(label="Runs missed while Slipway was down", choices=_MISSED)
     overlap = forms.ChoiceField(label="If the run before still goes on", choices=_OVERLAPS)
+    run_as = forms.ChoiceField(
+        label="Paid by",
+        required=False,
+        help_text="A service account runs everything with its own role, also when people leave.",
+    )
+
+    def __init__(self, *args: Any, payers: Sequence[tuple[str, str]] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if len(payers) < _CHOICE:
+            del self.fields["run_as"]
+        else:
+            self.fields["run_as"].choices = payers  # type: ignore[attr-defined]
 
     def clean_parameters(self) -> dict[str, Any]:
         """Read the lines. A value is JSON, or else a text."""
@@ -155,6 +170,8 @@ class ScheduleForm(forms.Form):
         values = {key: value for key, value in data.items() if key not in own}
         if data.get("template"):
             values[_KINDS.get(data["template"][:4], "job")] = data["template"]
+        if not values.get("run_as"):
+            values.pop("run_as", None)
         values |= self.start_of(data)
         if data["parameters"]:
             values["parameters"] = data["parameters"]
@@ -179,7 +196,7 @@ class NewSchedule(ScheduleForm):
         help_text="Lower-case letters, digits and hyphens, such as nightly. It cannot change.",
         widget=forms.TextInput(attrs=_PLAIN | {"autofocus": True}),
     )
-    field_order = ("name", "template", "parameters", *_START, "missed", "overlap")
+    field_order = ("name", "template", "parameters", *_START, "missed", "overlap", "run_as")
     payload: ScheduleIn | None = None
 
     def clean(self) -> dict[str, Any]:
@@ -193,16 +210,25 @@ class NewSchedule(ScheduleForm):
 class EditSchedule(ScheduleForm):
     """Changes to a schedule. The same work as before is no change."""
 
-    field_order = ("template", "parameters", *_START, "missed", "overlap")
+    field_order = ("template", "parameters", *_START, "missed", "overlap", "run_as")
     payload: ScheduleEdit | None = None
 
-    def __init__(self, data: QueryDict | None, *, schedule: ProjectSchedule) -> None:
+    def __init__(
+        self,
+        data: QueryDict | None,
+        *,
+        schedule: ProjectSchedule,
+        payers: Sequence[tuple[str, str]] = (),
+    ) -> None:
         initial = {name: getattr(schedule, name) for name in FRESH}
         self.before = schedule.job_id or schedule.sweep_id or schedule.pipeline_run_id or ""
         lines = [f"{name}={json.dumps(value)}" for name, value in schedule.parameters.items()]
         initial |= trigger_fields(schedule)
         initial |= {"template": self.before, "parameters": "\n".join(lines)}
-        super().__init__(data, initial=initial)
+        names = [name for name, _ in payers]
+        is_account = schedule.owner.is_service_account and schedule.owner.name in names
+        initial |= {"run_as": schedule.owner.name if is_account else next(iter(names), "")}
+        super().__init__(data, initial=initial, payers=payers)
         # A pipeline that was not read from a run has no id.
         self.fields["template"].required = bool(self.before)
 

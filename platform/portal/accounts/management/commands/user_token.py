@@ -41,7 +41,7 @@ class Command(BaseCommand):
 
     @staticmethod
     def _find_user(email: str | None) -> User:
-        known = User.objects.filter(is_active=True)
+        known = User.objects.people().filter(is_active=True)
         if email is None:
             user = known.filter(is_administrator=True).order_by("pk").first()
             missing = "There is no administrator yet. Start Slipway once: make up."

@@ -15,9 +15,8 @@ from django.db import transaction
 from django.http import HttpRequest
 
 from portal.accounts.authentication import invitation_in
-from portal.accounts.services.people import end_access
+from portal.accounts.services.people import clean_person_name, end_access
 from portal.core.errors import SlipwayError
-from portal.core.text import clean_name
 
 PASSWORD_HINT = "At least 10 characters; not a common password, not your name."  # noqa: S105
 
@@ -41,7 +40,7 @@ class PersonName(forms.CharField):
     def clean(self, value: Any) -> str:
         """Return the normalized name, or raise a ValidationError if it is not allowed."""
         try:
-            return clean_name(super().clean(value))
+            return clean_person_name(super().clean(value))
         except SlipwayError as error:
             raise forms.ValidationError(f"{error.message} {error.next_step or ''}") from error
 

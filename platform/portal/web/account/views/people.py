@@ -115,7 +115,7 @@ def person_change(request: HttpRequest, person: str) -> HttpResponse:
 
 
 def _get_user(person: str) -> User:
-    user = User.objects.filter(pk=person).first()
+    user = User.objects.people().filter(pk=person).first()
     if user is None:
         raise NotFound
     return user

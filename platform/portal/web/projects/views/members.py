@@ -8,7 +8,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from portal.accounts.gates import ProjectRole, TeamRole, gated_role
-from portal.accounts.models import ApiToken, Invitation, Membership, Project, User
+from portal.accounts.models import ApiToken, Invitation, Membership, Project, ServiceAccount, User
 from portal.accounts.models.tenancy import Group
 from portal.accounts.principal import require_principal
 from portal.accounts.services import invitations, members
@@ -113,8 +113,8 @@ def _page(
     requested = request.GET.get("role", "")
     if requested in set(Role):
         memberships = memberships.filter(role=requested)
-    memberships = memberships.select_related("user", "team").matching(
-        search_parameter(request, "q")
+    memberships = (
+        memberships.people().select_related("user", "team").matching(search_parameter(request, "q"))
     )
     if isinstance(group, Project) and requested not in set(Role):
         # A person who is in the project and in its team has one row, which names both roles.
@@ -138,6 +138,8 @@ def _page(
         "area": "projects" if is_project else "teams",
         "section": "members",
     }
+    if isinstance(group, Project):
+        context["account_count"] = ServiceAccount.objects.of_project(group).count()
     if role.at_least(Role.MAINTAINER):
         waiting = Invitation.objects.of_group(group).open().select_related("invited_by")
         context["invitations"] = shortlist(waiting.order_by("-pk"), OPEN_SHOWN)
@@ -192,8 +194,8 @@ def _change(request: HttpRequest, user: str) -> HttpResponse:
 
 def _remove(request: HttpRequest, user_id: str) -> HttpResponse:
     group, me = gated_group(request), require_principal(request).user
-    memberships = Membership.objects.in_group(group).select_related("user").filter(user_id=user_id)
-    member = memberships.first()
+    memberships = Membership.objects.in_group(group).people().select_related("user")
+    member = memberships.filter(user_id=user_id).first()
     if member is None:
         raise NotFound
     if user_id != me.pk and not gated_role(request).at_least(Role.MAINTAINER):

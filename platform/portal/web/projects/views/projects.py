@@ -79,7 +79,7 @@ def project(request: HttpRequest, project: str) -> HttpResponse:
 def overview_of(request: HttpRequest) -> dict[str, Any]:
     """Collect what the overview shows."""
     project_row = gated_project(request)
-    members = Membership.objects.reaching(project_row)
+    members = Membership.objects.reaching(project_row).people()
     user = require_principal(request).user
     recent = AuditEvent.objects.visible_to(user).filter(project_id=project_row.pk)
     return {
@@ -160,7 +160,7 @@ def project_archive(request: HttpRequest, project: str) -> HttpResponse:
 
 
 def _archive_confirmation(project: Project) -> Confirmation:
-    reaching = Membership.objects.reaching(project)
+    reaching = Membership.objects.reaching(project).people()
     owners = reaching.filter(role=Role.OWNER).values("user")
     people = reaching.exclude(user__in=owners).values("user").distinct().count()
     tokens = ApiToken.objects.usable().filter(project=project).count()

@@ -27,7 +27,12 @@ from portal.registry.records import datetime_from_ms, ensure_record, rules_of
 from portal.registry.services.actors import Actor
 from portal.registry.services.evaluations import golden_of
 from portal.registry.services.promotions import PromotionPlan, plan_promotion, promote, stage_of
-from portal.registry.services.requests import decide, request_approval, requests_of
+from portal.registry.services.requests import (
+    decide,
+    is_own_work,
+    request_approval,
+    requests_of,
+)
 from portal.registry.tasks import hash_version
 from portal.web.base.form_submission import one_click, sent, submit_form
 from portal.web.base.list_query import search_parameter
@@ -199,7 +204,7 @@ def _archivable(plan: PromotionPlan) -> list[int]:
 def _may_decide(request: HttpRequest, plan: PromotionPlan, by: Actor) -> bool:
     if plan.request is None or not gated_role(request).at_least(Role.MAINTAINER):
         return False
-    return by.user.pk not in (plan.request.requested_by_id, plan.record.author_id)
+    return not is_own_work(plan.request, plan.record.author_id, by.user)
 
 
 def _target(request: HttpRequest) -> Target:

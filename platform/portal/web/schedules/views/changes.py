@@ -11,6 +11,7 @@ from portal.accounts.principal import require_principal
 from portal.core.policy import guarded_by
 from portal.pipelines.gates import ScheduleRole, gated_schedule
 from portal.pipelines.models import ScheduledRun
+from portal.pipelines.services.schedule_payers import require_use_of_payer
 from portal.pipelines.services.schedules import (
     delete_schedule,
     pause_schedule,
@@ -43,7 +44,9 @@ def project_schedule_resume(request: HttpRequest, project: str, schedule: str) -
     """Go on with a paused schedule."""
     row, by = gated_schedule(request), require_principal(request).user
     if one_click(request, lambda: resume_schedule(schedule=row, by=by)):
-        messages.success(request, f"{row.name} is active again. You pay for what it starts.")
+        payer = row.owner.display_name if row.owner.is_service_account else "You"
+        verb = "pays" if row.owner.is_service_account else "pay"
+        messages.success(request, f"{row.name} is active again. {payer} {verb} for what it starts.")
     return redirect(address_of(gated_project(request), "schedule", row.name))
 
 
@@ -61,8 +64,13 @@ def project_schedule_run(request: HttpRequest, project: str, schedule: str) -> H
 @require_POST
 def project_schedule_hook(request: HttpRequest, project: str, schedule: str) -> HttpResponse:
     """Create the secret URL of a schedule's webhook, and show it once."""
-    row = gated_schedule(request)
-    done = one_click(request, lambda: create_hook(schedule=row))
+    row, by = gated_schedule(request), require_principal(request).user
+
+    def create() -> str:
+        require_use_of_payer(schedule=row, by=by)
+        return create_hook(schedule=row)
+
+    done = one_click(request, create)
     if done is None:
         return redirect(address_of(gated_project(request), "schedule", row.name))
     url = f"{settings.SLIPWAY_URL}/api/v1/hooks/{done.result}"

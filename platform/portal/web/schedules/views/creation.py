@@ -17,6 +17,7 @@ from portal.core.policy import guarded_by
 from portal.pipelines.cron import zone_names
 from portal.pipelines.gates import ScheduleRole, gated_schedule
 from portal.pipelines.models import PipelineRun, ProjectSchedule
+from portal.pipelines.services.schedule_payers import payer_choices
 from portal.pipelines.services.schedules import (
     change_schedule,
     create_schedule,
@@ -45,7 +46,8 @@ def project_schedule_new(request: HttpRequest, project: str) -> HttpResponse:
     project_row, by = gated_project(request), require_principal(request).user
     names = ("job", "sweep", "pipeline_run")
     template = next(filter(None, (search_parameter(request, name) for name in names)), "")
-    form = NewSchedule(sent(request), initial=FRESH | {"template": template})
+    payers = payer_choices(project=project_row, by=by)
+    form = NewSchedule(sent(request), initial=FRESH | {"template": template}, payers=payers)
     done = None
     if request.POST.get("do") != "preview":
         done = submit_form(request, form, lambda _: _create(project_row, by, form))
@@ -60,7 +62,8 @@ def project_schedule_new(request: HttpRequest, project: str) -> HttpResponse:
 def project_schedule_edit(request: HttpRequest, project: str, schedule: str) -> HttpResponse:
     """Show the form of a schedule, change it."""
     row, by = gated_schedule(request), require_principal(request).user
-    form = EditSchedule(sent(request), schedule=row)
+    payers = payer_choices(project=gated_project(request), by=by, schedule=row)
+    form = EditSchedule(sent(request), schedule=row, payers=payers)
     done = None
     if request.POST.get("do") != "preview":
         done = submit_form(request, form, lambda _: _change(row, by, form))
