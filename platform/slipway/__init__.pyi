@@ -5,6 +5,7 @@ from slipway.client import Client
 from slipway.datasets import dataset
 from slipway.endpoint import Endpoint
 from slipway.errors import SlipwayError
+from slipway.studies import optuna_storage
 from slipway.pages import Pages
 from slipway.pipeline_runs import run_pipeline
 from slipway.pipelines import pipeline, step
@@ -25,6 +26,7 @@ __all__ = [
     "dataset",
     "errors",
     "job",
+    "optuna_storage",
     "pipeline",
     "pipelines",
     "register",

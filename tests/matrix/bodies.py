@@ -221,6 +221,11 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/projects/{project}/schedules/preview"): {"cron": "0 2 * * *", "zone": "UTC"},
     ("PATCH", "/api/v1/projects/{project}/schedules/{schedule}"): {"cron": "0 4 * * *"},
     ("POST", "/api/v1/projects/{project}/sweeps/quote"): _sweep,
+    ("POST", "/api/v1/projects/{project}/optuna-storages/{storage}/log"): {
+        "entries": [
+            '{"op_code": 0, "worker_id": "w", "study_name": "new", "directions": [1]}',
+        ]
+    },
     ("POST", "/api/v1/projects/{project}/sweeps/{sweep}/extend"): {"trials": 50},
     ("POST", "/api/v1/projects/{project}/sweeps/{sweep}/repeats"): {"parameter": "seed"},
     ("POST", "/api/v1/projects/{project}/sweeps/{sweep}/repeats/quote"): {"parameter": "seed"},

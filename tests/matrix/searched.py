@@ -1,6 +1,12 @@
-"""A sweep of each tenant, of the script that its job runs."""
+"""A sweep of each tenant, of the script that its job runs, and a study of Optuna."""
 
-from portal.sweeps.models import Sweep
+import json
+
+from portal.accounts.models import Project, User
+from portal.accounts.principal import Principal
+from portal.core import clock
+from portal.sweeps.models import OptunaStorage, OptunaStudy, Sweep
+from portal.sweeps.services.storages import append_entries
 from portal.sweeps.services.sweeps import start_sweep
 from portal.training.models import Job
 from slipway.schemas.sweeps import SweepIn
@@ -27,3 +33,19 @@ def make_sweep(job_id: str) -> str:
         project=workload.project, by=workload.submitted_by, requested=SweepIn.model_validate(body)
     )
     return sweep.pk
+
+
+def make_study(*, project: Project, by: User) -> dict[str, str]:
+    """Make a storage with a study, which the control worker has replayed."""
+    name = f"storage-of-{by.name}".lower()
+    entry = {"op_code": 0, "worker_id": "w", "study_name": f"study of {by.name}", "directions": [2]}
+    append_entries(project=project, principal=Principal(by), name=name, entries=[json.dumps(entry)])
+    storage = OptunaStorage.objects.get(project=project, name=name)
+    study = OptunaStudy.objects.create(
+        storage=storage,
+        number=0,
+        name=entry["study_name"],
+        goals=["max"],
+        changed_at=clock.now(),
+    )
+    return {"optuna storage": name, "optuna study": study.pk}

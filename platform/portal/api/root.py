@@ -35,6 +35,7 @@ from portal.api.v1 import (
     nodes,
     notes,
     notifications,
+    optuna,
     pipelines,
     pools,
     predictions,
@@ -95,7 +96,7 @@ problems.register(api)
 for module in (
     *(account, notifications, projects, teams, members, secrets, files, audit, users),
     *(experiments, runs, saved_views),
-    *(jobs, job_events, sweeps, pipelines, schedules, workloads),
+    *(jobs, job_events, sweeps, optuna, pipelines, schedules, workloads),
     *(environments, named_environments),
     *(tiers, pools, quotas, nodes, spend, budgets),
     *(models, promotions, reports, notes),
