@@ -5,13 +5,13 @@ from slipway.client import Client
 from slipway.datasets import dataset
 from slipway.endpoint import Endpoint
 from slipway.errors import SlipwayError
-from slipway.studies import optuna_storage
 from slipway.pages import Pages
 from slipway.pipeline_runs import run_pipeline
 from slipway.pipelines import pipeline, step
 from slipway.registration import Model, register
 from slipway.retries import Retries
 from slipway.step_io import step_input, step_output
+from slipway.studies import optuna_storage
 from slipway.training import train
 from slipway.version import __version__
 

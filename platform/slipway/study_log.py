@@ -6,6 +6,7 @@ Imported by `slipway.optuna_storage()` alone, because it needs Optuna.
 import json
 import os
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any
 
 from optuna.storages.journal import BaseJournalBackend
@@ -19,6 +20,8 @@ from slipway.schemas.studies import MAX_ENTRIES_A_CALL
 # A study may take days: it waits a minute for a portal that restarts. An append is repeated with
 # the same Idempotency-Key, so it is in the log once.
 _RETRIES = Retries(attempts=9)
+# A request may have 1 MiB, and quotes are escaped in it.
+_REQUEST_BYTES = 400 * 1024
 
 
 class StudyLog(BaseJournalBackend):
@@ -68,11 +71,13 @@ class StudyLog(BaseJournalBackend):
                 raise
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Append entries. Those of one call, up to 500, are next to each other in the log."""
+        """Append entries in their order, in several requests if they are many or long."""
         texts = [json.dumps(entry, separators=(",", ":")) for entry in logs]
-        for start in range(0, len(texts), MAX_ENTRIES_A_CALL):
-            part = texts[start : start + MAX_ENTRIES_A_CALL]
-            self._connected().optuna.append(self._storage, part, project=self._project)
+        while texts:
+            sizes = accumulate(map(len, texts[:MAX_ENTRIES_A_CALL]))
+            count = max(1, sum(size <= _REQUEST_BYTES for size in sizes))
+            self._connected().optuna.append(self._storage, texts[:count], project=self._project)
+            del texts[:count]
 
     def _connected(self) -> Client:
         """Return the client, a new one after a fork: a connection belongs to one process."""

@@ -200,14 +200,14 @@ def test_what_optuna_could_not_replay_is_refused_with_field_and_reason(bob: Api,
     text, field, reason = BAD[case]
     problem = refusal(bob, text)
     assert problem["code"] == "invalid_input"
-    assert problem["errors"][0]["field"].startswith(f"entries.{field}"), problem
+    assert problem["field"].startswith(f"entries.{field}"), problem
     assert reason in problem["detail"], problem
     assert problem["next_step"]
 
 
 def test_a_refused_entry_refuses_the_whole_call(bob: Api) -> None:
     problem = refusal(bob, create_study(), entry(11))
-    assert problem["errors"][0]["field"] == "entries.1.op_code"
+    assert problem["field"] == "entries.1.op_code"
     assert bob.get(LOG).status_code == 404
 
 
@@ -218,14 +218,14 @@ def test_an_entry_and_a_call_have_bounds(bob: Api) -> None:
     wide = json.dumps({"user_attr": {"a": "ü" * (MAX_ENTRY_BYTES // 4)}}, ensure_ascii=False)
     assert "longer than 64 KiB" in refusal(bob, wide)["detail"]
     too_many = [create_study()] * (MAX_ENTRIES_A_CALL + 1)
-    assert refusal(bob, *too_many)["errors"][0]["field"] == "entries"
+    assert refusal(bob, *too_many)["field"] == "entries"
     assert append(bob, *too_many[1:])["length"] == MAX_ENTRIES_A_CALL
 
 
 def test_long_entries_come_in_parts(bob: Api) -> None:
     long = entry(8, trial_id=0, user_attr={"a": "x" * 60_000})
-    for _ in range(4):
-        append(bob, *[long] * 20)
+    for _ in range(8):
+        append(bob, *[long] * 10)
     first = json_of(bob.get(LOG))
     assert 0 < first["next"] < first["length"] == 80
     rest = json_of(bob.get(f"{LOG}?from={first['next']}"))
@@ -254,7 +254,7 @@ def test_a_project_has_a_limited_number_of_storages_with_plain_names(
     path = "projects/vision/optuna-storages/{}/log"
     append(bob, create_study(), path=path.format("s1"))
     answer = bob.post(path.format("No-Name"), {"entries": [create_study()]})
-    assert (answer.status_code, json_of(answer)["errors"][0]["field"]) == (422, "storage")
+    assert (answer.status_code, json_of(answer)["field"]) == (422, "storage")
 
 
 def test_creating_a_storage_is_audited(people: Personas, bob: Api) -> None:
