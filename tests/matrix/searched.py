@@ -38,13 +38,14 @@ def make_sweep(job_id: str) -> str:
 def make_study(*, project: Project, by: User) -> dict[str, str]:
     """Make a storage with a study, which the control worker has replayed."""
     name = f"storage-of-{by.name}".lower()
-    entry = {"op_code": 0, "worker_id": "w", "study_name": f"study of {by.name}", "directions": [2]}
+    title = f"study of {by.name}"
+    entry = {"op_code": 0, "worker_id": "w", "study_name": title, "directions": [2]}
     append_entries(project=project, principal=Principal(by), name=name, entries=[json.dumps(entry)])
     storage = OptunaStorage.objects.get(project=project, name=name)
     study = OptunaStudy.objects.create(
         storage=storage,
         number=0,
-        name=entry["study_name"],
+        name=title,
         goals=["max"],
         changed_at=clock.now(),
     )
