@@ -20,7 +20,9 @@ from slipway.schemas.truncation import shorten
 
 log = structlog.get_logger(__name__)
 _BATCH = 2000
+# Bounds of the memory that replays take.
 _MOST_REPLAYS = 20
+_MOST_ENTRIES = 400_000
 _MOST_PARAMETERS = 200
 _TRIAL_COLUMNS = (
     *("state", "values", "value", "measured", "job"),
@@ -72,7 +74,10 @@ def _replay(storage: OptunaStorage) -> None:
         if replay.length > storage.replayed:
             _save(storage, changes, replay.length)
     _replays[storage.pk] = replay
-    while len(_replays) > _MOST_REPLAYS:
+    while len(_replays) > 1 and (
+        len(_replays) > _MOST_REPLAYS
+        or sum(each.length for each in _replays.values()) > _MOST_ENTRIES
+    ):
         del _replays[next(iter(_replays))]
 
 
