@@ -12,7 +12,17 @@ from portal.training.models import Job
 from slipway.schemas.sweeps import SweepIn
 
 PARAMETERS = {"lr": {"type": "float", "low": 0.1, "high": 1.0}}
+_ENTRY = '{"op_code": 0, "worker_id": "w", "study_name": "new", "directions": [1]}'
 METRIC = {"name": "accuracy", "goal": "max"}
+_SWEEP = "/api/v1/projects/{project}/sweeps/{sweep}"
+_LOG = "/api/v1/projects/{project}/optuna-storages/{storage}/log"
+# Bodies of requests that need no other object.
+SEARCHES: dict[tuple[str, str], dict[str, object]] = {
+    ("POST", f"{_SWEEP}/extend"): {"trials": 50},
+    ("POST", f"{_SWEEP}/repeats"): {"parameter": "seed"},
+    ("POST", f"{_SWEEP}/repeats/quote"): {"parameter": "seed"},
+    ("POST", _LOG): {"entries": [_ENTRY]},
+}
 
 
 def make_sweep(job_id: str) -> str:
