@@ -11,6 +11,7 @@ from slipway.pipelines import pipeline, step
 from slipway.registration import Model, register
 from slipway.retries import Retries
 from slipway.step_io import step_input, step_output
+from slipway.studies import optuna_storage
 from slipway.training import train
 from slipway.version import __version__
 
@@ -25,6 +26,7 @@ __all__ = [
     "dataset",
     "errors",
     "job",
+    "optuna_storage",
     "pipeline",
     "pipelines",
     "register",

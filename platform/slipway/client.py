@@ -22,6 +22,7 @@ from slipway.resources.notebook_files import NotebookFiles
 from slipway.resources.notebooks import Notebooks
 from slipway.resources.notes import Notes
 from slipway.resources.notifications import Notifications
+from slipway.resources.optuna import OptunaStorages
 from slipway.resources.pipelines import Pipelines
 from slipway.resources.pools import Pools
 from slipway.resources.projects import Projects
@@ -87,6 +88,7 @@ class Client:
         self.snapshots = Snapshots(self._connection)
         self.jobs = Jobs(self._connection)
         self.sweeps = Sweeps(self._connection)
+        self.optuna = OptunaStorages(self._connection)
         self.pipelines = Pipelines(self._connection)
         self.schedules = Schedules(self._connection)
         self.environments = Environments(self._connection)

@@ -34,6 +34,7 @@ LOADERS_ALLOWED = {
     "bench/readers.py": "the peers have an environment of their own",
     "platform/slipway/__init__.py": "a rank that reports a step needs neither HTTP nor schemas",
     "platform/slipway/datasets.py": "a script that reads files by their path needs no pyarrow",
+    "platform/slipway/studies.py": "Optuna is for whoever has it installed, and slow to import",
     "platform/slipway/ray.py": "Ray is for whoever has it installed",
     "platform/slipway/resources/monitoring.py": "only a file of labels needs pyarrow",
     "platform/slipway/track.py": "MLflow is for whoever has it installed, and slow to import",

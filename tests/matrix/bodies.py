@@ -9,7 +9,7 @@ from tests.checkpoints import make_packed
 from tests.matrix.kept_notebooks import content_of
 from tests.matrix.pipelines import PIPELINES
 from tests.matrix.reported import VERSION
-from tests.matrix.searched import METRIC, PARAMETERS
+from tests.matrix.searched import METRIC, PARAMETERS, SEARCHES
 from tests.matrix.service_accounts import TOKENS_AND_ACCOUNTS
 from tests.matrix.work import FACTS, STEP, beat, code
 from tests.matrix.world import World
@@ -222,9 +222,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/projects/{project}/schedules/preview"): {"cron": "0 2 * * *", "zone": "UTC"},
     ("PATCH", "/api/v1/projects/{project}/schedules/{schedule}"): {"cron": "0 4 * * *"},
     ("POST", "/api/v1/projects/{project}/sweeps/quote"): _sweep,
-    ("POST", "/api/v1/projects/{project}/sweeps/{sweep}/extend"): {"trials": 50},
-    ("POST", "/api/v1/projects/{project}/sweeps/{sweep}/repeats"): {"parameter": "seed"},
-    ("POST", "/api/v1/projects/{project}/sweeps/{sweep}/repeats/quote"): {"parameter": "seed"},
+    **SEARCHES,
     ("PATCH", "/api/v1/projects/{project}/runs/{run}"): {"tags": {"team": "vision"}},
     ("POST", "/api/v1/projects/{project}/runs/tag"): _runs_to_tag,
     ("POST", "/api/v1/projects/{project}/runs/move"): _runs_to_move,

@@ -27,7 +27,7 @@ from tests.matrix.pipelines import make_pipeline_run
 from tests.matrix.registered import make_model
 from tests.matrix.reported import make_report
 from tests.matrix.scheduled import make_schedule, make_webhook
-from tests.matrix.searched import make_sweep
+from tests.matrix.searched import make_study, make_sweep
 from tests.matrix.service_accounts import make_service_account
 from tests.matrix.serving import make_endpoint
 from tests.matrix.work import make_tiers, make_tracked, make_work, new_join_secret, open_nodes
@@ -96,6 +96,8 @@ PARAMETERS = {
     "/notebook-runs/{job}": Parameter("job", f"wl_{MISSING_ULID}"),
     "/notebooks/runs/{job}": Parameter("job", f"wl_{MISSING_ULID}"),
     "/jobs/{job}": Parameter("job", f"job_{MISSING_ULID}"),
+    "/optuna-storages/{storage}": Parameter("optuna storage", "no-such-storage"),
+    "/optuna-studies/{study}": Parameter("optuna study", f"ost_{MISSING_ULID}"),
     "/sweeps/{sweep}": Parameter("sweep", f"swp_{MISSING_ULID}"),
     "/pipelines/{pipeline_run}": Parameter("pipeline run", f"ppr_{MISSING_ULID}"),
     "/pipelines/{pipeline_run}/steps/{step}": Parameter("pipeline step", "no-such-step"),
@@ -137,7 +139,7 @@ PARAMETERS = {
     "/password/reset/key/{uidb36}-{key}": Parameter("reset key", "0-0"),
 }
 # Names and numbers that are chosen outside: the same one may stand in both tenants.
-NATURAL_KEYS = frozenset({"secret", "step"})
+NATURAL_KEYS = frozenset({"secret", "step", "optuna storage"})
 
 
 @dataclass(frozen=True)
@@ -215,6 +217,7 @@ def _fill(into: Objects, *, owner: User, member: User, project: Project, team: T
         **make_model(project=project, by=owner),
         **make_report(project=project, by=owner),
         **make_environment(project=project, by=owner),
+        **make_study(project=project, by=owner),
         "reset user": "1",
         "reset key": "abc-0",
     }

@@ -198,8 +198,10 @@ def _creates_by_name(route: Route, verb: str, sides: dict[str, str]) -> bool:
     """Whether the request makes an object of that name, which both tenants may have."""
     last = route.parameters[-1]
     is_named = verb == "PUT" and parameter_at(route, last).kind in NATURAL_KEYS
-    # As MLflow's `register_model`: the first version makes the model.
-    is_registered = verb == "POST" and route.template.endswith("/models/{model}/versions")
+    # As MLflow's `register_model`: the first version makes the model, the first entry the storage.
+    is_registered = verb == "POST" and route.template.endswith(
+        ("/models/{model}/versions", "/optuna-storages/{storage}/log")
+    )
     return (is_named or is_registered) and set(list(sides.values())[:-1]) == {"own"}
 
 

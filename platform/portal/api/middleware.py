@@ -1,5 +1,6 @@
 """Middleware of all API requests: problem+json, rate limits, idempotency keys."""
 
+import re
 from collections.abc import Callable
 
 from django.core.exceptions import (
@@ -26,7 +27,7 @@ from portal.api.problems import (
     unexpected,
 )
 from portal.api.routing import answer_behind_the_gate
-from portal.api.throttle import agent_throttle, api_throttle
+from portal.api.throttle import agent_throttle, api_throttle, optuna_throttle
 from portal.api.uploads import is_upload
 from portal.compute.tokens import bearer_of, has_node_shape
 from portal.core.db_errors import database_busy
@@ -39,6 +40,7 @@ GetResponse = Callable[[HttpRequest], HttpResponse]
 API_PREFIX = "/api/"
 # Node agents, gateways, replicas, the Hub and its servers are machines with their own limits.
 MACHINE_PREFIXES = ("/api/agent/", "/api/gateway/", "/api/hub/")
+OPTUNA_LOG = re.compile(r"\A/api/v1/projects/[^/]+/optuna-storages/[^/]+/log\Z")
 _OF_DJANGO = (Http404, PermissionDenied, SuspiciousOperation, BadRequest, MultiPartParserError)
 
 
@@ -89,7 +91,8 @@ class RateLimitMiddleware:
             if request.path.startswith(MACHINE_PREFIXES):
                 _count_machine(request)
             elif request.path.startswith(API_PREFIX):
-                api_throttle.hit(_caller(request))
+                is_log = OPTUNA_LOG.match(request.path) is not None
+                (optuna_throttle if is_log else api_throttle).hit(_caller(request))
         except SlipwayError as error:
             return error_response(request, error)
         return self.get_response(request)

@@ -144,6 +144,10 @@ api_throttle = Throttle(settings.SLIPWAY_REDIS_URL, settings.SLIPWAY_API_REQUEST
 # Calls of one webhook.
 hook_throttle = Throttle(settings.SLIPWAY_REDIS_URL, 60)
 agent_throttle = Throttle(settings.SLIPWAY_REDIS_URL, settings.SLIPWAY_API_REQUESTS_PER_MINUTE * 10)
+# Optuna reads and appends several times for each parameter of a trial.
+optuna_throttle = Throttle(
+    settings.SLIPWAY_REDIS_URL, settings.SLIPWAY_API_REQUESTS_PER_MINUTE * 10
+)
 # A training script logs a hundred times a second, and all ranks of a job share its token.
 tracking_throttle = Bundles(
     Throttle(settings.SLIPWAY_REDIS_URL, settings.SLIPWAY_TRACKING_REQUESTS_PER_MINUTE)

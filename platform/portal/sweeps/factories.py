@@ -1,9 +1,9 @@
-"""Factory of the samplers."""
+"""Factories of what needs Optuna, which the control worker alone imports."""
 
 from importlib import import_module
 from typing import cast
 
-from portal.sweeps.ports import Sampler
+from portal.sweeps.ports import Sampler, StudyReplay
 
 _ADAPTERS = "portal.sweeps.adapters"
 
@@ -16,3 +16,8 @@ def sampler(algorithm: str) -> Sampler:
     if algorithm == "cma-es":
         return cast("Sampler", import_module(f"{_ADAPTERS}.cma_sampler").CmaSampler())
     return cast("Sampler", import_module(f"{_ADAPTERS}.optuna_sampler").OptunaSampler())
+
+
+def study_replay() -> StudyReplay:
+    """Return a replay of the log of an Optuna storage, from its beginning."""
+    return cast("StudyReplay", import_module(f"{_ADAPTERS}.optuna_replay").OptunaReplay())

@@ -1,9 +1,11 @@
-"""Port of the search algorithms. `portal.sweeps.adapters` implements it."""
+"""Ports of the search algorithms and of Optuna's log. `portal.sweeps.adapters` implements them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from datetime import datetime
+from typing import Any, Protocol
 
+from slipway.schemas.studies import OptunaTrialState
 from slipway.schemas.sweeps import Goal, ParameterSpace, ParameterValues
 
 
@@ -54,4 +56,62 @@ class Sampler(Protocol):
         """Return values for `count` trials from number `first` on.
 
         Fewer, or none, when the algorithm has no more: a grid ends.
+        """
+
+
+@dataclass(frozen=True)
+class LoggedEntry:
+    """An entry of a storage's log. `job` is the id of the job that appended it."""
+
+    number: int
+    text: str
+    job: str | None
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class ReplayedTrial:
+    """A trial after the replay. `study` is the number of its study."""
+
+    study: int
+    number: int
+    state: OptunaTrialState
+    values: Mapping[str, Any]
+    measured: Sequence[float | None]
+    job: str | None
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True)
+class ReplayedStudy:
+    """A study after the replay. `parameters` are those of its changed trials."""
+
+    number: int
+    name: str
+    goals: Sequence[Goal]
+    parameters: Mapping[str, Any]
+    changed_at: datetime
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Changed studies and trials, and the numbers of all studies that there are."""
+
+    studies: Sequence[ReplayedStudy]
+    trials: Sequence[ReplayedTrial]
+    existing: Sequence[int]
+
+
+class StudyReplay(Protocol):
+    """The studies of one storage, built from its log."""
+
+    @property
+    def length(self) -> int:
+        """Number of entries that were replayed."""
+
+    def apply(self, entries: Sequence[LoggedEntry], *, saved: int) -> Replayed:
+        """Replay the next entries. Return what those from number `saved` on have changed.
+
+        Raises an error of Optuna for an entry that it cannot apply. The replay is of no use then.
         """

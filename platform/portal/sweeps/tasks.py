@@ -3,11 +3,12 @@
 from datetime import timedelta
 
 from portal.core.enqueue import background_task
-from portal.sweeps.services import early_stops, progress
+from portal.sweeps.services import early_stops, progress, replays
 
 PERIODIC = {
     "sweeps.advance_all": timedelta(seconds=5),
     "sweeps.stop_early": timedelta(seconds=1),
+    "sweeps.replay_studies": timedelta(seconds=2),
 }
 
 
@@ -27,3 +28,9 @@ def advance_all() -> None:
 def stop_early() -> None:
     """Stop running trials whose metric is worse than that of others."""
     early_stops.stop_early_everywhere()
+
+
+@background_task("sweeps.replay_studies")
+def replay_studies() -> None:
+    """Update the rows of Optuna studies from new entries of their storages."""
+    replays.replay_all()

@@ -67,6 +67,7 @@ UNAUDITED = {
     "/api/v1/projects/{project}/endpoints/{endpoint}/try": "asks for a prediction",
     "/api/v1/projects/{project}/jobs/quote": "reads",
     "/p/{project}/jobs/quote": "reads",
+    "/api/v1/projects/{project}/optuna-storages/{storage}/log": "a script logs; see optuna tests",
     "/p/{project}/sweeps/quote": "reads",
     "/api/v1/projects/{project}/pipelines/plan": "reads",
     "/api/v1/projects/{project}/pipelines/jobs/{job}/outputs": "the job alone may",

@@ -139,6 +139,7 @@ PARENTS = {
     "project_sweeps": "project",
     "project_sweep_new": "project_sweeps",
     "project_sweep": "project_sweeps",
+    "project_optuna_study": "project_sweeps",
     "project_sweep_repeat": "project_sweep",
     "project_sweep_stop": "project_sweep",
     "project_pipelines": "project",

@@ -1,7 +1,7 @@
 """Presenters of sweeps: state, curve of the best value so far, front, rows of trials."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,9 +103,14 @@ def measured_values(trial: Trial, metrics: int) -> list[float | None]:
 
 def shown_values(trial: Trial) -> list[tuple[str, str, str]]:
     """Return the parameters of a trial: name, value with six digits, exact value."""
+    return shown_parameters(trial.values)
+
+
+def shown_parameters(values: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return parameters: name, value with six digits, exact value."""
     return [
         (name, f"{value:.6g}" if isinstance(value, float) else str(value), str(value))
-        for name, value in trial.values.items()
+        for name, value in values.items()
     ]
 
 
@@ -116,23 +121,26 @@ def curve_of(sweep: Sweep) -> str:
     `best` has one point for each improvement, and the last trial.
     """
     complete = Trial.objects.filter(sweep=sweep, state=TrialState.COMPLETE).order_by("number")
-    rows = list(complete.values_list("number", "value", "is_feasible"))
+    rows = complete.values_list("number", "value", "is_feasible")
+    return curve_json(sweep.metric, sweep.goal, list(rows))
+
+
+def curve_json(metric: str, goal: str, rows: Sequence[tuple[int, float | None, bool]]) -> str:
+    """Return the data of the chart from complete trials: number, value, whether it is feasible."""
     points = [(number, value) for number, value, is_feasible in rows if is_feasible]
     infeasible = [(number, value) for number, value, is_feasible in rows if not is_feasible]
     best: list[tuple[int, float]] = []
     for number, value in points:
         if value is None:
             continue
-        is_better = not best or (
-            value > best[-1][1] if sweep.goal == "max" else value < best[-1][1]
-        )
+        is_better = not best or (value > best[-1][1] if goal == "max" else value < best[-1][1])
         if is_better:
             best.append((number, value))
     if best and points[-1][0] != best[-1][0]:
         best.append((points[-1][0], best[-1][1]))
     return json.dumps(
         {
-            "metric": sweep.metric,
+            "metric": metric,
             "trials": points[-MOST_POINTS:],
             "infeasible": infeasible[-MOST_POINTS:],
             "best": best,
@@ -157,21 +165,40 @@ class Slices:
         """Return the slices of a sweep, None while fewer than two trials are complete."""
         complete = Trial.objects.filter(sweep=sweep, state=TrialState.COMPLETE)
         rows = complete.order_by("-number").values_list("number", "value", "other_values", "values")
-        newest = list(rows[:MOST_IN_SLICES])
+        newest = [
+            (number, [value, *others], values)
+            for number, value, others, values in rows[:MOST_IN_SLICES]
+        ]
+        spaces = {
+            name: (space.log, space.choices or None) for name, space in sweep.parameters.items()
+        }
+        metrics = [f"{metric.name} ({metric.goal})" for metric in sweep.objectives]
+        return cls.from_rows(metrics, spaces, newest)
+
+    @classmethod
+    def from_rows(
+        cls,
+        metrics: Sequence[str],
+        spaces: Mapping[str, tuple[bool, Sequence[Any] | None]],
+        newest: Sequence[tuple[int, Sequence[float | None], Mapping[str, Any]]],
+    ) -> "Slices | None":
+        """Return the slices of trials, newest first: number, measured values, parameters.
+
+        `spaces` has for each parameter whether its scale is logarithmic, and its choices.
+        """
         if len(newest) < 2:
             return None
-        spaces = list(sweep.parameters.items())
+        names = list(spaces)
         parameters = [
-            {"name": name, "log": space.log, "choices": space.choices or None}
-            for name, space in spaces[:MOST_SLICES]
+            {"name": name, "log": spaces[name][0], "choices": spaces[name][1]}
+            for name in names[:MOST_SLICES]
         ]
         trials = [
-            [number, [value, *others], [values.get(name) for name, _ in spaces[:MOST_SLICES]]]
-            for number, value, others, values in reversed(newest)
+            [number, list(measured), [values.get(name) for name in names[:MOST_SLICES]]]
+            for number, measured, values in reversed(newest)
         ]
-        metrics = [f"{metric.name} ({metric.goal})" for metric in sweep.objectives]
-        data = {"metrics": metrics, "parameters": parameters, "trials": trials}
-        return cls(data, [name for name, _ in spaces[MOST_SLICES:]])
+        data = {"metrics": list(metrics), "parameters": parameters, "trials": trials}
+        return cls(data, names[MOST_SLICES:])
 
 
 @dataclass(frozen=True)

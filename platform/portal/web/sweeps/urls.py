@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from portal.web.sweeps.views import changes, creation, pages
+from portal.web.sweeps.views import changes, creation, pages, studies
 
 _SWEEP = "p/<slug:project>/sweeps/<slug:sweep>"
 urlpatterns = [
@@ -15,4 +15,9 @@ urlpatterns = [
     path(f"{_SWEEP}/extend", changes.project_sweep_extend, name="project_sweep_extend"),
     path(f"{_SWEEP}/repeat", changes.project_sweep_repeat, name="project_sweep_repeat"),
     path(f"{_SWEEP}/stop", changes.project_sweep_stop, name="project_sweep_stop"),
+    path(
+        "p/<slug:project>/optuna-studies/<slug:study>",
+        studies.project_optuna_study,
+        name="project_optuna_study",
+    ),
 ]

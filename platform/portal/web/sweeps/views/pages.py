@@ -28,6 +28,7 @@ from portal.web.sweeps.presenters import (
     shown_values,
     trial_rows,
 )
+from portal.web.sweeps.studies import StudyRow
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.experiments import MOST_COMPARED
 from slipway.schemas.sweeps import SweepState, TrialState
@@ -56,6 +57,7 @@ def project_sweeps(request: HttpRequest, project: str) -> HttpResponse:
         "rows": rows,
         "any_active": any(row.status.is_active for row in rows),
         "may_run": gated_role(request).at_least(Role.CONTRIBUTOR),
+        "studies": StudyRow.newest_of(gated_project(request), search_parameter(request, "q")),
     }
     return render(request, "web/sweeps/list.html", context | WHERE)
 
