@@ -59,7 +59,7 @@ def job_of_step(
             next_step="Start it with `slipway pipeline run`, which uploads the code.",
         )
     fields = {name: getattr(step, name) for name in _SAME_FIELDS}
-    if step.kind == "notebook":
+    if step.is_notebook:
         fields["keep"] = [*step.keep, step.executed_path]
     tags = dict(step.tags)
     if len(tags) < _MOST_TAGS:
@@ -88,7 +88,7 @@ def resolved_job(request: JobIn, step: StepIn, lookup: Lookup) -> JobIn:
 
 def _args_of(step: StepIn) -> list[str]:
     """Return the arguments of a script, or of the program that runs a notebook."""
-    return [f"--keep={step.executed_path}"] if step.kind == "notebook" else step.args
+    return [f"--keep={step.executed_path}"] if step.is_notebook else step.args
 
 
 def resolved_sweep(request: JobIn, step: StepIn, lookup: Lookup) -> SweepIn:

@@ -216,6 +216,11 @@ class StepIn(RequestSchema):
         return self.is_job or self.kind == "sweep"
 
     @property
+    def is_notebook(self) -> bool:
+        """Return True if its job runs a notebook."""
+        return self.kind == "notebook"
+
+    @property
     def executed_path(self) -> str:
         """Return where the job of a notebook writes the notebook with its results."""
         return f"{EXECUTED_FOLDER}/{str(self.script).rpartition('/')[2]}"

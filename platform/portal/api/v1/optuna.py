@@ -39,7 +39,7 @@ _WRITE = ProjectRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
 _LOG = "/projects/{project}/optuna-storages/{storage}/log"
 
 
-class EntryQuery(BaseModel):
+class LogEntryQuery(BaseModel):
     """A part of a log, from an entry on."""
 
     first: int = Field(default=0, ge=0, le=MAX_ENTRIES, alias="from")
@@ -48,7 +48,7 @@ class EntryQuery(BaseModel):
 
 @router.get(_LOG, auth=gate(_READ), response=LogOut)
 def get_optuna_log(
-    request: HttpRequest, project: str, storage: str, query: Query[EntryQuery]
+    request: HttpRequest, project: str, storage: str, query: Query[LogEntryQuery]
 ) -> LogOut:
     """Read entries of an Optuna storage in their order. They are numbered from 0, without gaps.
 

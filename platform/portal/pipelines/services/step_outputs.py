@@ -53,7 +53,7 @@ def collected_outputs(row: StepRun, step: StepIn) -> dict[str, Any]:
     run = tracker().run(row.run.project_id, run_id_of(row.job_id))
     metrics = {metric.key: metric.value for metric in run.metrics} if run is not None else {}
     outputs: dict[str, Any] = {}
-    if step.kind == "notebook":
+    if step.is_notebook:
         executed = StepOutput(type="file", path=step.executed_path)
         outputs["notebook"] = _kept_file(row, "notebook", executed, None, run, _SUCCEEDED)
         outputs["run"] = run_id_of(row.job_id)
@@ -128,7 +128,7 @@ def _exists(project_id: str, step: StepIn, row: StepRun) -> bool:
         if step.kind == "sweep" and not _run_exists(project_id, row.outputs["best_run"]):
             return False
         files = [name for name, output in step.outputs.items() if output.type == "file"]
-        if step.kind == "notebook":
+        if step.is_notebook:
             files.append("notebook")
         return all(_file_exists(project_id, row.outputs[name]) for name in files)
     except (NotFound, KeyError, ValueError):

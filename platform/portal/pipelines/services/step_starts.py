@@ -37,8 +37,6 @@ def start_step(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> 
     What is refused fails the step. What is only out of order is raised, and tried again.
     """
     starts: dict[str, Callable[[PipelineRun, StepRun, StepIn, Lookup], bool]] = {
-        "job": _start_job,
-        "notebook": _start_job,
         "sweep": _start_sweep,
         "register": _register,
         "promote": _promote,
@@ -48,7 +46,8 @@ def start_step(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> 
     if reason:
         return move_step(row, StepState.FAILED, explanation=reason, next_step=_NO_ACCESS)
     try:
-        return starts[step.kind](run, row, step, lookup)
+        start = _start_job if step.is_job else starts[step.kind]
+        return start(run, row, step, lookup)
     except SlipwayError as error:
         return fail(row, error)
 

@@ -174,7 +174,7 @@ class _Reader:
             cost=self.costs.get(row.pk, 0),
             lasted=Duration.between(row.started_at, row.ended_at),
             approvers=step.approvers,
-            noun="" if step.kind == "job" else step.kind,
+            noun="" if step.is_job and not step.is_notebook else step.kind,
             value="" if row.item is None else shorten(as_text(row.value), _MOST_CHARACTERS),
         )
 
