@@ -50,6 +50,7 @@ def named_projects(slugs: Iterable[str]) -> list[Project]:
     if missing:
         raise InvalidInput(
             f"There is no project {missing[0]}.",
+            code="no_such_project",
             field="projects",
             next_step="Name projects by the slug in their address.",
         )
