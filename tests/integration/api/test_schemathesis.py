@@ -36,6 +36,7 @@ BEYOND_THE_SCHEMA = frozenset(
         "invalid_email",
         "invalid_secret_name",
         "max_below_min",
+        "no_such_engine",
         "no_such_experiment",
         "scopes_missing",
         "no_nodes",
