@@ -26,7 +26,10 @@ _UPLOAD_S: Final = 600.0
 # Other tasks of a gang wait for the end of the one that failed.
 _UPLOAD_IN_GANG_S: Final = 60.0
 _GRACE_S: Final = 3.0
+# From then on the log says why the task still runs.
+_SILENT_S: Final = 3.0
 _STOP_GRACE_S: Final = 2.0
+_STILL_KEPT: Final = "[slipway] The program has ended. Keeping its files takes"
 _KILL_PATIENCE_S: Final = 5.0
 _POLL_S: Final = 0.05
 _MOST_ANSWER_BYTES: Final = 1 << 20
@@ -75,6 +78,7 @@ class FileKeeper:
         lease: Lease,
         killed_after_s: float | None,
         failed: bool,
+        log: Callable[[str], None],
     ) -> dict[str, Any]:
         """Upload, and return the report. `killed_after_s` is what is left of a stop's grace."""
         launch = self._launch
@@ -100,7 +104,7 @@ class FileKeeper:
             helper = start_helper(launch, program, base_environment(launch), sandbox=sandbox)
         except OSError as error:
             return {**empty, "error": f"the upload could not be started: {error.strerror}"}
-        text = self._answer(helper, time.monotonic() + seconds + _GRACE_S, left_s)
+        text = self._answer(helper, seconds, left_s, log)
         for line in reversed(text.splitlines()):
             document = _checked(line)
             if document is not None:
@@ -128,16 +132,26 @@ class FileKeeper:
 
         return left_s
 
-    def _answer(self, helper: Helper, deadline: float, left_s: Callable[[], float]) -> str:
-        """Read what the helper writes until it ends, or is killed at the deadline."""
+    def _answer(
+        self,
+        helper: Helper,
+        seconds: float,
+        left_s: Callable[[], float],
+        log: Callable[[str], None],
+    ) -> str:
+        """Read what the helper writes until it ends, or is killed when its time is over."""
         pieces: list[bytes] = []
-        size = 0
+        size, is_said, began = 0, False, time.monotonic()
+        deadline = began + seconds + _GRACE_S
         while True:
             try:
                 piece = os.read(helper.output, 1 << 16)
             except BlockingIOError:
                 if time.monotonic() > deadline or left_s() <= 0:
                     break
+                if not is_said and time.monotonic() > began + _SILENT_S:
+                    log(f"{_STILL_KEPT} at most {math.ceil(seconds)} s.\n")
+                    is_said = True
                 time.sleep(_POLL_S)
                 continue
             size += len(piece)

@@ -35,14 +35,7 @@ from workers.launcher.processes import ProcessMark, living_descendants, uptime_s
 from workers.launcher.program import plan
 from workers.launcher.progress import RankProgress
 from workers.launcher.rank_env import rank_environment, without_contract
-from workers.launcher.ranks import (
-    InRank,
-    Rank,
-    confinement_of,
-    open_listener,
-    start_rank,
-    view_of,
-)
+from workers.launcher.ranks import InRank, Rank, confinement_of, open_listener, start_rank, view_of
 from workers.launcher.sandbox import Sandbox
 from workers.launcher.shutdown import Shutdown, has_descendants, offer_to_oom_killer
 from workers.launcher.sidecars import SidecarProcess
@@ -459,17 +452,19 @@ class Shim:
         stop_s = self._ending.wait_s() if self._ending.stop_reason is not None else None
         failed = any(ending.failed for ending in self._endings())
         report = self._keeper.run(
-            self._sandbox, lease=self._lease, killed_after_s=stop_s, failed=failed
+            self._sandbox, lease=self._lease, killed_after_s=stop_s, failed=failed, log=self._log
         )
         if self._sandbox is not None:
             self._sandbox.close()
-        lines = log_lines(report)
-        if lines:
-            first = self._ranks[0]
-            while first.output_open and first.drain():
-                pass
-            first.log.append(lines.encode())
+        if lines := log_lines(report):
+            self._log(lines)
             self._note("progress", files=report)
+
+    def _log(self, lines: str) -> None:
+        first = self._ranks[0]
+        while first.output_open and first.drain():
+            pass
+        first.log.append(lines.encode())
 
     def _peak_bytes(self) -> int:
         return max(self._usage.peak_bytes, self._launch.cgroup.memory_peak() or 0)

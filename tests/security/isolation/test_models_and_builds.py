@@ -2,6 +2,7 @@
 
 import io
 import tarfile
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,12 +72,14 @@ get_requires_for_build_wheel = lambda *arguments: []
 
 
 @pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The index of the node: a folder that builds may read."""
-    folder = tmp_path_factory.mktemp("packages")
-    for path in (folder, *folder.parents[:3]):
-        path.chmod(0o755)
-    return folder
+def packages() -> Iterator[Path]:
+    """The index of the node: a folder that builds may read.
+
+    pytest closes its own folders to others whenever a run starts on this machine.
+    """
+    with tempfile.TemporaryDirectory(prefix="sl-packages-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 @pytest.fixture(scope="module", params=LEVELS)

@@ -127,7 +127,8 @@ def neighbour(jobs: Jobs, ending: str) -> Neighbour:
         f"import os, sys\nif len(sys.argv) == 1:\n    os.environ.update({env!r})\n"
         f"    os.execv(sys.executable, [sys.executable, sys.argv[0], *{arguments!r}])\n"
     )
-    job = jobs.submit(prelude + VICTIM)
+    # Without MLflow's server, keeping files would take the two minutes of its patience.
+    job = jobs.submit(prelude + VICTIM, keep_limit_bytes=0)
 
     def placed() -> Any:
         lines = jobs.log(job).splitlines()

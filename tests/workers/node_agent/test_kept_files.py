@@ -143,6 +143,8 @@ def test_files_wait_for_a_server_that_is_started_again(
     assert end.reason == "completed", end
     assert artifacts == {"files/a.txt": b"x"}
     assert not failures
+    waits = "[slipway] The program has ended. Keeping its files takes at most 600 s."
+    eventually(lambda: _log_with(site, end, waits), what="the reason to wait in the log")
 
 
 @pytest.mark.thorough
