@@ -18,6 +18,7 @@ from workers.launcher.atomic_files import write_atomically
 from workers.launcher.confinement import adopt_orphans
 from workers.launcher.launch import StopRequest
 from workers.launcher.lease import Lease
+from workers.launcher.processes import uptime_s
 from workers.node_agent.allocation import claim_slot
 from workers.node_agent.attempts import AttemptTable
 from workers.node_agent.backends.base import Backend, PreparedEnvironment
@@ -59,6 +60,7 @@ _MEND_S: Final = 1.0
 _MOST_RINGS: Final = 256
 _DEAF_S: Final = 0.01
 _LOOK_AT_ENVIRONMENT_EVERY_S: Final = 60.0
+_LOOK_AT_ALLOCATION_EVERY_S: Final = 5.0
 
 
 class Agent:
@@ -144,6 +146,7 @@ class Agent:
         if seat is not None:
             over = (self._reconciler.is_over, self._heart.is_removed)
             ends |= {asyncio.create_task(event.wait()) for event in over}
+            ends.add(asyncio.create_task(self._wait_until_abandoned(seat.patience_s)))
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             work.result()
@@ -156,6 +159,15 @@ class Agent:
         if self._settings.stop_tasks_on_exit:
             self._folders.remove_sockets()
         await self._portal.close()
+
+    async def _wait_until_abandoned(self, patience_s: float) -> None:
+        """Wait until nothing has run here, and the portal has not answered, for that long."""
+        idle_since_s = uptime_s()
+        while min(uptime_s() - idle_since_s, self._heart.silent_s) < patience_s:
+            await asyncio.sleep(min(_LOOK_AT_ALLOCATION_EVERY_S, patience_s))
+            if any(not attempt.finished for attempt in self._table):
+                idle_since_s = uptime_s()
+        log.error("leaving the allocation: the portal has not answered for %.0f s", patience_s)
 
     async def _work(self) -> None:
         await self._find_pythons()

@@ -28,13 +28,15 @@ _ENDED: Final = "The engine ended the allocation."
 class AllocationSeat:
     """The place of this agent in an allocation: its number, and the token to join with.
 
-    `grace_s` is how long the engine waits after its signal before it kills.
+    `grace_s` is how long the engine waits after its signal before it kills, `patience_s` how long
+    the agent keeps an allocation in which nothing runs while the portal does not answer.
     """
 
     name: str
     index: int
     join_token: str
     grace_s: float
+    patience_s: float
 
     @property
     def node_name(self) -> str:
@@ -47,7 +49,9 @@ class AllocationSeat:
         return StopRequest("preempted", self.grace_s, _ENDED)
 
 
-def read_seat(name: str, grace_s: float, environ: Mapping[str, str]) -> AllocationSeat:
+def read_seat(
+    name: str, environ: Mapping[str, str], *, grace_s: float, patience_s: float
+) -> AllocationSeat:
     """Return the place that the engine's variables describe. Raises AgentError."""
     numbers = [environ[variable] for variable in _INDEX_VARIABLES if variable in environ]
     if not numbers or not numbers[0].isdigit():
@@ -58,7 +62,7 @@ def read_seat(name: str, grace_s: float, environ: Mapping[str, str]) -> Allocati
     index = int(numbers[0])
     if index >= len(tokens) or not tokens[index]:
         raise AgentError(f"{TOKENS} contains no join token for task {index}.")
-    return AllocationSeat(name, index, tokens[index], grace_s)
+    return AllocationSeat(name, index, tokens[index], grace_s, patience_s)
 
 
 def forget_tokens() -> None:

@@ -47,9 +47,15 @@ class HeartbeatSender:
         self._boot_id = secrets.token_hex(8)
         self._load = CpuLoad()
         self._backoff = Backoff(first_s=0.2, longest_s=3.0)
+        self._answered_at_s = uptime_s()
         self.first = asyncio.Event()
         # Set once the portal does not know this node any more.
         self.is_removed = asyncio.Event()
+
+    @property
+    def silent_s(self) -> float:
+        """Return the seconds since the portal's last answer, or since the start."""
+        return uptime_s() - self._answered_at_s
 
     async def run(self) -> None:
         """Beat for ever."""
@@ -80,6 +86,7 @@ class HeartbeatSender:
                 self.is_removed.set()
             return _REFUSED_PAUSE_S
         self._backoff.reset()
+        self._answered_at_s = uptime_s()
         self._refused.unlink(missing_ok=True)
         self._lease.renew(sent_at_s=sent_at_s, lease_s=answer.lease_s)
         self._fence(answer)

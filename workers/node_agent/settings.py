@@ -162,6 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--stop-tasks-on-exit", action="store_true", help="also stop tasks on SIGTERM")
     add("--allocation", type=_node_name, help="name of the allocation of a scheduler to run in")
     add("--allocation-grace", type=float, default=30.0, help="seconds it waits after its SIGTERM")
+    add("--allocation-patience", type=float, default=900.0, help="seconds to wait for the portal")
     add("--cpus", type=_cpus, help="offer at most so many CPUs, for example 1.5")
     add("--memory", type=_size, help="offer at most so much memory, for example 4GiB")
     add(
@@ -186,7 +187,12 @@ def read_settings(arguments: Sequence[str]) -> AgentSettings:
     args = _parser().parse_args(arguments)
     seat = None
     if args.allocation:
-        seat = read_seat(args.allocation, args.allocation_grace, os.environ)
+        seat = read_seat(
+            args.allocation,
+            os.environ,
+            grace_s=args.allocation_grace,
+            patience_s=args.allocation_patience,
+        )
         forget_tokens()
     return AgentSettings(
         url=args.url.rstrip("/"),

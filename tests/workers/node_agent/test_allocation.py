@@ -1,0 +1,60 @@
+"""An agent in an allocation of another scheduler, whose machines others wait for."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.workers.fake_portal import LASTING_TOKEN, FakePortal, make_spec
+from tests.workers.machines import Machine, always, eventually
+
+_UNTIL_IT_MAY_END = """
+import os, pathlib, time
+folder = pathlib.Path(os.environ["SLIPWAY_PERSISTENT_DIR"])
+(folder / "began").touch()
+while not (folder / "over").exists():
+    time.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def allocated(make_machine: Callable[..., Machine]) -> Machine:
+    """A node in an allocation, which waits eight seconds for its portal."""
+    machine = make_machine("--allocation", "gang", "--allocation-patience", "8")
+    machine.environment = {"SLIPWAY_JOIN_TOKENS": LASTING_TOKEN, "SLIPWAY_ALLOCATION_INDEX": "0"}
+    return machine.start().connected()
+
+
+def has_left(machine: Machine) -> bool:
+    """Return whether the agent has ended."""
+    assert machine.agent is not None
+    return machine.agent.poll() is not None
+
+
+def test_an_allocation_without_work_or_portal_is_left(
+    portal: FakePortal, allocated: Machine
+) -> None:
+    portal.stop()
+    eventually(lambda: has_left(allocated), what="the end of the agent")
+    assert allocated.agent is not None
+    assert allocated.agent.returncode == 0
+    assert "leaving the allocation: the portal has not answered" in allocated.log.read_text()
+
+
+@pytest.mark.thorough
+def test_an_allocation_is_kept_while_its_task_runs(portal: FakePortal, allocated: Machine) -> None:
+    digest = portal.state.add_snapshot({"train.py": _UNTIL_IT_MAY_END})
+    portal.state.want("t1", make_spec("python", "train.py", snapshot=digest), node="gang-0")
+    folder = allocated.data_dir / "persistent" / "run-1"
+    eventually((folder / "began").exists, what="the task")
+    portal.stop()
+    always(lambda: not has_left(allocated), for_s=10)
+    (folder / "over").touch()
+    eventually(lambda: has_left(allocated), what="the end of the agent")
+
+
+@pytest.mark.thorough
+def test_an_allocation_is_kept_while_the_portal_answers(
+    portal: FakePortal, allocated: Machine
+) -> None:
+    always(lambda: not has_left(allocated), for_s=10)
+    allocated.connected_again()
