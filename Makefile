@@ -67,7 +67,7 @@ test-deploy: setup-dev ## Build the images of deploy/, start its compose file, r
 	scripts/install-integration docker-compose
 	scripts/docker-test-engine.sh $(BIN)/python -m pytest -m deploy $(call marked,deploy)
 test-slow: setup-dev ## Before a release: slow tests, all tests on PostgreSQL, all hostile values
-	scripts/install-integration
+	scripts/install-integration wrk
 	$(PYTEST) -m "thorough and not ($(NEEDS_MORE) or $(ONLY_SLOW))" $(call marked,thorough)
 	$(SERVERS) $(PYTEST) -m "slow or (thorough and ($(NEEDS_MORE)))" $(call marked,slow or thorough)
 	TESTS_ASK_ALL=1 scripts/with-postgres $(PYTEST) \

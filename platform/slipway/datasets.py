@@ -145,7 +145,7 @@ class Dataset:
         names = ", ".join(table.name for table in self.tables) or "none"
         if self._version.tables_left_out:
             names += (
-                f". {self._version.tables_left_out:,} more are beyond the limit of tables; read "
+                f". {self._version.tables_left_out:,} more exceed the limit of tables; read "
                 "their files under `.path`"
             )
         raise InvalidInput(

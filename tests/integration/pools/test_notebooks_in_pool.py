@@ -137,6 +137,8 @@ def _wait_for_the_last_node(running: RunningPortal) -> None:
 def test_a_server_that_stops_leaves_no_door_and_no_node(
     running: RunningPortal, bob: Person, server: str
 ) -> None:
+    kept = notebook_of("kept")
+    assert bob.open(server).call("PUT", "contents/kept.ipynb", json=kept).is_success
     door = _folder(running) / _target(bob, server).door
     bob.stop(server)
     wait_for(lambda: not door.exists(), "end of the door", within_s=60)
@@ -144,7 +146,7 @@ def test_a_server_that_stops_leaves_no_door_and_no_node(
     # Its files are there when it starts again, on whatever place of the pool.
     bob.start(server)
     desk = bob.open(server)
-    assert desk.call("GET", "contents/big.ipynb").is_success
+    assert desk.call("GET", "contents/kept.ipynb").is_success
     # Without a portal, its agent would wait for it.
     bob.stop(server)
     _wait_for_the_last_node(running)

@@ -59,8 +59,8 @@ def test_tables_beyond_fifty_are_stated_on_the_command_line_and_in_a_job(
     for arguments in (["push", "many", str(folder)], ["show", "many"], ["stats", "many"]):
         assert main(["dataset", *arguments]) == 0
         printed = " ".join("".join(capsys.readouterr()).split())
-        assert "2 more are beyond the limit of tables" in printed
-    with pytest.raises(errors.InvalidInput, match=r"2 more are beyond the limit of tables; read"):
+        assert "2 more exceed the limit of tables" in printed
+    with pytest.raises(errors.InvalidInput, match=r"2 more exceed the limit of tables; read"):
         dataset("many", project=project, client=alice).arrow(_name(51))
 
 
