@@ -1,6 +1,7 @@
 """Reports, logs, code, environments and samples of the tasks of a node."""
 
 from collections.abc import Iterator
+from typing import Annotated
 
 from django.http import HttpRequest
 from ninja import Query, Router, Status
@@ -23,8 +24,15 @@ from slipway.schemas.agent import (
     ReportsAnswer,
     Samples,
 )
+from slipway.schemas.base import Line
 
 router = Router(tags=["Runs"])
+
+
+class EnvironmentQuery(BaseModel):
+    """The project whose task needs an environment, by its id."""
+
+    project: Annotated[Line, Field(max_length=40)] = ""
 
 
 class OffsetQuery(BaseModel):
@@ -77,13 +85,15 @@ def download_snapshot(request: HttpRequest, digest: str) -> ByteStream:
 
 
 @router.get("/environments/{digest}", auth=agent_gate(NodeToken()), response=EnvironmentSpec)
-def get_environment(request: HttpRequest, digest: str, project: str = "") -> EnvironmentSpec:
+def get_environment(
+    request: HttpRequest, digest: str, query: Query[EnvironmentQuery]
+) -> EnvironmentSpec:
     """Return the specification of the environment of a task of this node.
 
     With the id of a project, for a task of that project.
     """
     environment, secrets = environment_for(
-        node=gated_node(request), digest=digest, project_id=project
+        node=gated_node(request), digest=digest, project_id=query.project
     )
     # Exact versions of another node, unless the requirements name the very files by their hashes.
     locked = "" if " --hash=" in environment.requirements else environment.locked
