@@ -20,7 +20,7 @@ from portal.endpoints.ports import ServedModel
 from portal.endpoints.tokens import new_replica_secret
 from portal.endpoints.transitions import add_event, move_replica, move_revision
 from portal.workloads.lifecycle import ENDS, WAITING
-from portal.workloads.models import Lease
+from portal.workloads.models import Lease, Workload
 from portal.workloads.retries import LOSSES
 from portal.workloads.services.cancellation import stop_workload
 from portal.workloads.services.submission import WorkloadRequest, submit_workload
@@ -54,7 +54,7 @@ def desired_replicas(endpoint: Endpoint, revision: Revision) -> int:
 def follow_workloads(endpoint: Endpoint, timestamp: datetime) -> None:
     """Update the replicas whose workloads have ended or were requeued, with the reason."""
     alive = Replica.objects.alive().filter(endpoint=endpoint)
-    for replica in alive.select_related("workload", "revision").order_by("pk"):
+    for replica in alive.select_related("workload__pool", "revision").order_by("pk"):
         workload = replica.workload
         if workload is None:
             continue
@@ -70,8 +70,16 @@ def follow_workloads(endpoint: Endpoint, timestamp: datetime) -> None:
                 endpoint,
                 replica,
                 ReplicaState.STOPPING,
-                reason="Preempted: its node was needed for other work.",
+                reason=_requeue_reason(workload),
             )
+
+
+def _requeue_reason(workload: Workload) -> str:
+    if workload.pool is None:
+        return "Preempted: its node was needed for other work."
+    # The engine has ended it: for other work, or at the time limit of the pool.
+    why = workload.reason_text or "The engine ended its allocation."
+    return f"Its allocation in pool {workload.pool.name} ended, so another replica starts. {why}"
 
 
 def _ended(endpoint: Endpoint, replica: Replica, timestamp: datetime) -> None:
@@ -85,7 +93,9 @@ def _ended(endpoint: Endpoint, replica: Replica, timestamp: datetime) -> None:
         return
     add_event(endpoint, "replica_failed", f"A replica of {replica.revision} failed: {reason}")
     code = ReasonCode(workload.reason) if workload.reason else None
-    if code not in LOSSES:
+    # In a pool people can cancel an allocation outside of Slipway: no fault of the revision.
+    is_cancelled = code is ReasonCode.USER and workload.pool_id is not None
+    if code not in LOSSES and not is_cancelled:
         _count_failure(replica.revision, timestamp)
 
 
@@ -153,6 +163,7 @@ def _start(endpoint: Endpoint, revision: Revision) -> None:
             kind=KIND,
             name=f"{endpoint.name}-{revision.number}",
             tier=endpoint.tier,
+            pool=endpoint.pool,
             spec=spec_from(backend=DEFAULT_BACKEND, argv=_ARGV),
             environment=_environment(endpoint, revision),
         ),
