@@ -13,7 +13,7 @@ from django.db.models import F
 
 from portal.compute.lifecycle import NodeState
 from portal.compute.services.environments import use_environment
-from portal.core.errors import SlipwayError
+from portal.core.errors import Conflict, SlipwayError
 from portal.endpoints.lifecycle import KEPT, EndpointState, ReplicaState, RevisionState
 from portal.endpoints.models import Endpoint, GatewayProcess, Replica, Revision
 from portal.endpoints.ports import ServedModel
@@ -156,6 +156,7 @@ def _start_missing(endpoint: Endpoint, revision: Revision, count: int, timestamp
 
 @transaction.atomic
 def _start(endpoint: Endpoint, revision: Revision) -> None:
+    _require_permitted_pool(endpoint)
     workload = submit_workload(
         project=endpoint.project,
         by=revision.made_by,
@@ -174,6 +175,22 @@ def _start(endpoint: Endpoint, revision: Revision) -> None:
         workload=workload,
         secret=cipher().encrypt(new_replica_secret().encode()),
     )
+
+
+def _require_permitted_pool(endpoint: Endpoint) -> None:
+    """Raise Conflict if an administrator has limited the pool to other projects meanwhile.
+
+    In a closed pool a replica waits, as all work there.
+    """
+    pool = endpoint.pool
+    if pool is None or pool.is_for_all:
+        return
+    if not pool.projects.filter(pk=endpoint.project_id).exists():
+        raise Conflict(
+            f"Pool {pool.name} is not for project {endpoint.project.slug} any more.",
+            code="no_such_pool",
+            next_step="Ask an administrator to allow it, or create another endpoint.",
+        )
 
 
 def endpoint_of(workload_name: str) -> str:

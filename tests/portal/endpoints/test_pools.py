@@ -212,6 +212,18 @@ def test_a_closed_pool_takes_no_promotion_and_no_resume(
     lab.do("resume")
 
 
+def test_a_pool_that_was_limited_meanwhile_gets_no_more_replicas(
+    lab: Lab, pool: Pool, people: Personas
+) -> None:
+    replica = serving(lab, pool)
+    assert Api.of(people.root).patch("pools/twin", {"projects": ["other"]}).status_code == 200
+    more = {"min_replicas": 2, "max_replicas": 2}
+    assert lab.api.patch(f"{_ENDPOINTS}/digits", more).status_code == 200
+    lab.look_after()
+    assert [row["id"] for row in shown_replicas(lab)] == [replica.pk]
+    assert "Pool twin is not for project vision any more." in lab.story()
+
+
 def test_a_pool_of_an_endpoint_cannot_be_removed(lab: Lab, pool: Pool, people: Personas) -> None:
     lab.create(pool="twin")
     lab.look_after()
