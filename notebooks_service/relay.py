@@ -4,22 +4,18 @@ Such a server has an address below `relay.invalid`, which no resolver knows. The
 in `proxy.mjs`.
 """
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import aiohttp
 
-from slipway.schemas.relay import DOOR_SUFFIX, RELAY_DOMAIN
-
-_NAME: Final = re.compile(rf"([0-9a-f]{{32}})\.{re.escape(RELAY_DOMAIN)}")
+from slipway.schemas.relay import door_name_of
 
 
 def door_of(host: str, folder: Path) -> Path | None:
     """Return the socket that a host name stands for, or None for any other host."""
-    match = _NAME.fullmatch(host)
-    return folder / f"{match[1]}{DOOR_SUFFIX}" if match else None
+    name = door_name_of(host)
+    return folder / name if name else None
 
 
 @dataclass(frozen=True)

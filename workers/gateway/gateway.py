@@ -60,7 +60,7 @@ class Gateway:
         self._stop = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._capture = CaptureLog(settings.capture_dir, limit_bytes=settings.capture_bytes)
-        self._table = RoutingTable(self._capture)
+        self._table = RoutingTable(self._capture, settings.relay_folder)
         self._router = Router(self._table)
         self._clients = Clients(
             self._router,

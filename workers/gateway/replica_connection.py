@@ -5,10 +5,12 @@ import logging
 import secrets
 import socket
 from contextlib import suppress
+from pathlib import Path
 from typing import Final, Literal, Protocol, cast
 
 import pydantic
 
+from slipway.schemas.relay import door_name_of
 from slipway.schemas.serving import ReplicaLink, ReplicaRoute
 from slipway.schemas.truncation import shorten
 from workers.gateway.request import Prediction
@@ -65,10 +67,19 @@ class LinkOwner(Protocol):
 
 
 class ReplicaConnection(asyncio.Protocol):
-    """Connection to one replica. `start` connects and reconnects until `close`."""
+    """Connection to one replica. `start` connects and reconnects until `close`.
 
-    def __init__(self, route: ReplicaRoute, owner: LinkOwner) -> None:
+    A replica in a pool is reached through its door in `relay_folder`. While it is not,
+    `relay_problem` says why, in a sentence for clients.
+    """
+
+    def __init__(
+        self, route: ReplicaRoute, owner: LinkOwner, relay_folder: Path | None = None
+    ) -> None:
         self.route = route
+        self.relay_problem = ""
+        self._door = door_name_of(route.address.rpartition(":")[0])
+        self._relay_folder = relay_folder
         self.state: Literal["connecting", "ready", "draining"] = "connecting"
         self.reason = "not connected yet"
         self.waiting: dict[int, Prediction] = {}
@@ -158,7 +169,7 @@ class ReplicaConnection(asyncio.Protocol):
             replica_id=self.route.id,
             state=self.state,
             in_flight=len(self.waiting),
-            reason="" if self.state == "ready" else shorten(self.reason, 500),
+            reason="" if self.state == "ready" else shorten(self.relay_problem or self.reason, 500),
         )
 
     # asyncio.Protocol
@@ -178,6 +189,8 @@ class ReplicaConnection(asyncio.Protocol):
         self._transport = None
         was, self.state = self.state, "connecting"
         self.reason = f"the connection was lost: {exc or 'closed by the replica'}"
+        if self._door is not None and not self.relay_problem:
+            self.relay_problem = "The connection through the relay was lost; it is renewed."
         lost, self.waiting = list(self.waiting.values()), {}
         self._gone.set()
         if was != "connecting":
@@ -257,7 +270,7 @@ class ReplicaConnection(asyncio.Protocol):
                 raise BrokenFrame("its welcome is malformed") from error
             self._frames.limit_bytes = LARGE_FRAME_BYTES
             self._challenge = b""
-            self.state, self.reason = "ready", ""
+            self.state, self.reason, self.relay_problem = "ready", "", ""
             self._owner.link_changed()
             if self._is_closing:
                 self.close()
@@ -303,6 +316,9 @@ class ReplicaConnection(asyncio.Protocol):
     async def _connect(self) -> None:
         loop = asyncio.get_running_loop()
         address = self.route.address
+        if self._door is not None:
+            await self._connect_through_relay(self._door)
+            return
         if address.startswith("unix:"):
             await loop.create_unix_connection(lambda: self, address.removeprefix("unix:"))
             return
@@ -311,6 +327,20 @@ class ReplicaConnection(asyncio.Protocol):
             await loop.create_connection(lambda: self, host.strip("[]"), int(port))
             return
         raise OSError(f"{address} is not an address")
+
+    async def _connect_through_relay(self, door: str) -> None:
+        if self._relay_folder is None:
+            self.relay_problem = "This gateway is not on the machine of the relay."
+            raise OSError("the replica is in a pool, and this gateway has no --relay-folder")
+        try:
+            path = str(self._relay_folder / door)
+            await asyncio.get_running_loop().create_unix_connection(lambda: self, path)
+        except FileNotFoundError:
+            self.relay_problem = "The relay has no connection to its node in the pool."
+            raise OSError("the relay has no connection to its node") from None
+        except ConnectionRefusedError:
+            self.relay_problem = "The relay, which leads to its node in the pool, is not running."
+            raise OSError("the relay is not running") from None
 
     def _expect_welcome(self) -> None:
         if self.state == "connecting" and self._transport is not None:

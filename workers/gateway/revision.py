@@ -1,5 +1,6 @@
 """A revision of an endpoint: its replicas, and the constant parts of its responses."""
 
+from pathlib import Path
 from typing import Protocol
 
 import orjson
@@ -16,6 +17,7 @@ class RevisionOwner(Protocol):
     """The endpoint of a revision, which handles the responses of its replicas."""
 
     route: EndpointRoute
+    relay_folder: Path | None
 
     def update_shares(self) -> None:
         """Recompute the traffic shares after replicas changed."""
@@ -70,7 +72,7 @@ class Revision:
                 link.close()
         for name, replica in replicas.items():
             if name not in self.links:
-                self.links[name] = ReplicaConnection(replica, self)
+                self.links[name] = ReplicaConnection(replica, self, self.endpoint.relay_folder)
                 self.links[name].start()
         self.link_changed()
 
@@ -93,6 +95,11 @@ class Revision:
     def platform(self) -> str:
         """Format of the model, if a replica has reported it."""
         return next((link.welcome.platform for link in self.ready if link.welcome), "")
+
+    @property
+    def relay_problem(self) -> str:
+        """Sentence on a replica that the relay does not lead to, "" while it leads to all."""
+        return next(filter(None, (link.relay_problem for link in self.links.values())), "")
 
     def send(self, pendings: list[Prediction]) -> None:
         """Send predictions to the least busy ready replicas. At least one has to be ready."""

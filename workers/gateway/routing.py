@@ -6,6 +6,7 @@ from bisect import bisect
 from collections.abc import Callable
 from functools import partial
 from itertools import accumulate
+from pathlib import Path
 from random import random
 from typing import Final
 
@@ -37,8 +38,15 @@ _JSON: Final = int(Content.JSON)
 class Endpoint:
     """One endpoint: admission, weights, retries, capture, shadow."""
 
-    def __init__(self, route: EndpointRoute, capture: CaptureLog, busy_poll: BusyPoll) -> None:
+    def __init__(
+        self,
+        route: EndpointRoute,
+        capture: CaptureLog,
+        busy_poll: BusyPoll,
+        relay_folder: Path | None = None,
+    ) -> None:
         self.route = route
+        self.relay_folder = relay_folder
         self.count = EndpointCount()
         self.bucket: TokenBucket | None = None
         self.revisions: dict[str, Revision] = {}
@@ -368,13 +376,18 @@ class Endpoint:
         data = answers.problem(
             503,
             "no_replica",
-            "No replica of the endpoint is ready.",
+            f"No replica of the endpoint is ready. {self._relay_problem()}".rstrip(),
             "Try again after Retry-After, or check the endpoint's page.",
             retry_after_s=1,
         )
         for pending in pendings:
             if pending.caller is not None:
                 pending.caller.finish(data)
+
+    def _relay_problem(self) -> str:
+        """Return why replicas in a pool cannot be reached, "" where that is not the reason."""
+        problems = (revision.relay_problem for revision in self.revisions.values())
+        return next(filter(None, problems), "")
 
     def _failed(
         self, count: RevisionCount, answer: ResponseFrame, took: float, headers: bytes

@@ -3,6 +3,7 @@
 import hashlib
 import math
 from collections.abc import Collection
+from pathlib import Path
 
 from slipway.schemas.serving import EndpointRoute, GatewaySnapshot, KeyRoute, KeyScope
 from workers.gateway.busy_poll import BusyPoll
@@ -30,13 +31,14 @@ class Key:
 class RoutingTable:
     """Everything that is served. `apply` replaces it in one iteration of the loop."""
 
-    def __init__(self, capture: CaptureLog) -> None:
+    def __init__(self, capture: CaptureLog, relay_folder: Path | None = None) -> None:
         self.version = 0
         self.is_loaded = False
         self.by_id: dict[str, Endpoint] = {}
         self.by_name: dict[bytes, Endpoint] = {}
         self.keys: dict[bytes, Key] = {}
         self._capture = capture
+        self._relay_folder = relay_folder
         self.busy_poll = BusyPoll(self._is_idle)
         self._revoked: frozenset[str] = frozenset()
 
@@ -56,7 +58,9 @@ class RoutingTable:
             if name in self.by_id:
                 self.by_id[name].update(route)
             else:
-                self.by_id[name] = Endpoint(route, self._capture, self.busy_poll)
+                self.by_id[name] = Endpoint(
+                    route, self._capture, self.busy_poll, self._relay_folder
+                )
         self.by_name = {endpoint.route.name.encode(): endpoint for endpoint in self.by_id.values()}
         self.version = snapshot.version
         self.is_loaded = True

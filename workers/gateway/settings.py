@@ -28,6 +28,7 @@ class GatewaySettings:
     head_within_s: float
     capture_bytes: int
     health_port: int | None
+    relay_folder: Path | None
 
     @property
     def snapshot_path(self) -> Path:
@@ -99,6 +100,11 @@ def read_settings(arguments: Sequence[str]) -> GatewaySettings:
         "--capture-mib", type=int, default=4096, help="disk for unshipped predictions (%(default)s)"
     )
     add("--health-port", type=int, help="loopback port of health and metrics, 0 for any")
+    add(
+        "--relay-folder",
+        type=Path,
+        help="folder of the relay's sockets, through which replicas in pools are reached",
+    )
     args = parser.parse_args(arguments)
     data_dir = args.data_dir.absolute()
     return GatewaySettings(
@@ -116,4 +122,5 @@ def read_settings(arguments: Sequence[str]) -> GatewaySettings:
         head_within_s=args.head_within_s,
         capture_bytes=args.capture_mib << 20,
         health_port=args.health_port,
+        relay_folder=args.relay_folder.absolute() if args.relay_folder else None,
     )

@@ -81,8 +81,14 @@ class ReplicaServer:
         host, _, port = listen.rpartition(":")
         number = os.environ.pop(LISTENER_VARIABLE, "")
         if number:
-            # Without network access: a listening socket created outside the namespace.
+            # Without network access, or in a pool: a listening socket that the launcher opened.
             listener = socket.socket(fileno=int(number))
+            if listener.family == socket.AF_UNIX:
+                self._server = await loop.create_unix_server(
+                    lambda: Connection(self), sock=listener
+                )
+                # The portal knows the address at which the relay leads here.
+                return self._spec.advertise_host or host
             self._server = await loop.create_server(lambda: Connection(self), sock=listener)
         else:
             self._server = await loop.create_server(lambda: Connection(self), host, int(port))

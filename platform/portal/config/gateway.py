@@ -10,6 +10,7 @@ from pathlib import Path
 
 from portal.config.env import Env
 from portal.config.local_node import EVERY_ADDRESS, base_environment, portal_url, write_for_owner
+from portal.config.relay import folder_of as relay_folder
 from portal.config.supervision.probes import http_alive, http_ready
 from portal.config.supervision.supervisor import ProcessSpec
 
@@ -52,6 +53,7 @@ def gateway_spec(settings: Env, environ: dict[str, str]) -> ProcessSpec:
             *("--host", settings.bind, "--port", str(settings.gateway_port)),
             *("--portal-url", portal_url(settings), "--token-file", str(token_file(settings))),
             *("--public-url", settings.gateway_url),
+            *("--relay-folder", str(relay_folder(settings))),
             *(f"--allow-host={host}" for host in settings.extra_hosts),
         ),
         env=base_environment(environ),

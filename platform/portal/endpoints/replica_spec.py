@@ -6,6 +6,7 @@ from portal.endpoints.models import Replica
 from portal.endpoints.ports import ServedModel
 from portal.endpoints.replicas import cipher
 from portal.workloads.models import Lease
+from portal.workloads.services.relay import relay_target
 from portal.workloads.tokens import token_of
 from slipway.schemas.serving import (
     Batching,
@@ -32,7 +33,13 @@ def placed_replica_spec(replica: Replica) -> ReplicaSpec:
     assert workload is not None  # noqa: S101  (the request carries the token of the workload)
     lease = Lease.objects.of_epoch(workload).select_related("node").first()
     address = lease.node.address if lease is not None else _LOOPBACK
-    return spec_of(replica, address, token_of(workload.pk, workload.epoch))
+    token = token_of(workload.pk, workload.epoch)
+    target = relay_target(workload)
+    if target is None:
+        return spec_of(replica, address, token)
+    # It listens on the socket that the launcher has opened, to which the relay leads.
+    in_pool = {"listen": f"{_LOOPBACK}:0", "advertise_host": target.address}
+    return spec_of(replica, address, token).model_copy(update=in_pool)
 
 
 def spec_of(replica: Replica, address: str, token: str) -> ReplicaSpec:

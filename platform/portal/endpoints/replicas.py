@@ -13,14 +13,14 @@ from django.db.models import F
 
 from portal.compute.lifecycle import NodeState
 from portal.compute.services.environments import use_environment
-from portal.core.errors import SlipwayError
+from portal.core.errors import Conflict, SlipwayError
 from portal.endpoints.lifecycle import KEPT, EndpointState, ReplicaState, RevisionState
 from portal.endpoints.models import Endpoint, GatewayProcess, Replica, Revision
 from portal.endpoints.ports import ServedModel
 from portal.endpoints.tokens import new_replica_secret
 from portal.endpoints.transitions import add_event, move_replica, move_revision
 from portal.workloads.lifecycle import ENDS, WAITING
-from portal.workloads.models import Lease
+from portal.workloads.models import Lease, Workload
 from portal.workloads.retries import LOSSES
 from portal.workloads.services.cancellation import stop_workload
 from portal.workloads.services.submission import WorkloadRequest, submit_workload
@@ -54,7 +54,7 @@ def desired_replicas(endpoint: Endpoint, revision: Revision) -> int:
 def follow_workloads(endpoint: Endpoint, timestamp: datetime) -> None:
     """Update the replicas whose workloads have ended or were requeued, with the reason."""
     alive = Replica.objects.alive().filter(endpoint=endpoint)
-    for replica in alive.select_related("workload", "revision").order_by("pk"):
+    for replica in alive.select_related("workload__pool", "revision").order_by("pk"):
         workload = replica.workload
         if workload is None:
             continue
@@ -70,8 +70,16 @@ def follow_workloads(endpoint: Endpoint, timestamp: datetime) -> None:
                 endpoint,
                 replica,
                 ReplicaState.STOPPING,
-                reason="Preempted: its node was needed for other work.",
+                reason=_requeue_reason(workload),
             )
+
+
+def _requeue_reason(workload: Workload) -> str:
+    if workload.pool is None:
+        return "Preempted: its node was needed for other work."
+    # The engine has ended it: for other work, or at the time limit of the pool.
+    why = workload.reason_text or "The engine ended its allocation."
+    return f"Its allocation in pool {workload.pool.name} ended, so another replica starts. {why}"
 
 
 def _ended(endpoint: Endpoint, replica: Replica, timestamp: datetime) -> None:
@@ -85,7 +93,9 @@ def _ended(endpoint: Endpoint, replica: Replica, timestamp: datetime) -> None:
         return
     add_event(endpoint, "replica_failed", f"A replica of {replica.revision} failed: {reason}")
     code = ReasonCode(workload.reason) if workload.reason else None
-    if code not in LOSSES:
+    # In a pool people can cancel an allocation outside of Slipway: no fault of the revision.
+    is_cancelled = code is ReasonCode.USER and workload.pool_id is not None
+    if code not in LOSSES and not is_cancelled:
         _count_failure(replica.revision, timestamp)
 
 
@@ -146,6 +156,7 @@ def _start_missing(endpoint: Endpoint, revision: Revision, count: int, timestamp
 
 @transaction.atomic
 def _start(endpoint: Endpoint, revision: Revision) -> None:
+    _require_permitted_pool(endpoint)
     workload = submit_workload(
         project=endpoint.project,
         by=revision.made_by,
@@ -153,6 +164,7 @@ def _start(endpoint: Endpoint, revision: Revision) -> None:
             kind=KIND,
             name=f"{endpoint.name}-{revision.number}",
             tier=endpoint.tier,
+            pool=endpoint.pool,
             spec=spec_from(backend=DEFAULT_BACKEND, argv=_ARGV),
             environment=_environment(endpoint, revision),
         ),
@@ -163,6 +175,22 @@ def _start(endpoint: Endpoint, revision: Revision) -> None:
         workload=workload,
         secret=cipher().encrypt(new_replica_secret().encode()),
     )
+
+
+def _require_permitted_pool(endpoint: Endpoint) -> None:
+    """Raise Conflict if an administrator has limited the pool to other projects meanwhile.
+
+    In a closed pool a replica waits, as all work there.
+    """
+    pool = endpoint.pool
+    if pool is None or pool.is_for_all:
+        return
+    if not pool.projects.filter(pk=endpoint.project_id).exists():
+        raise Conflict(
+            f"Pool {pool.name} is not for project {endpoint.project.slug} any more.",
+            code="no_such_pool",
+            next_step="Ask an administrator to allow it, or create another endpoint.",
+        )
 
 
 def endpoint_of(workload_name: str) -> str:

@@ -34,7 +34,7 @@ from slipway.schemas.truncation import shorten
 def locked(endpoint_id: str) -> Endpoint | None:
     """Return the endpoint with its row locked until the transaction ends, or None."""
     endpoints = Endpoint.objects.select_for_update(of=("self",), no_key=True).filter(pk=endpoint_id)
-    return endpoints.select_related("project", "tier").first()
+    return endpoints.select_related("project", "tier", "pool").first()
 
 
 def add_event(endpoint: Endpoint, kind: str, message: str) -> EndpointEvent:

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from portal.accounts.models import Project
 from portal.accounts.noted import NotedKind, register_noted
 from portal.accounts.notifications import register_notifications
+from portal.compute.models import Pool
+from portal.compute.services.pools import register_pool_use
 from portal.core import problems
 from portal.core.enqueue import enqueue_now
 from portal.core.metrics import INSTALLATION
@@ -38,6 +40,11 @@ def _surroundings(*, workload_id: str, index: int) -> Mapping[str, str]:
     """Return the URL of the specification, which is too long and too secret for a variable."""
     replica = Replica.objects.filter(workload=workload_id).values_list("pk", flat=True).first()
     return {} if replica is None else {"SLIPWAY_REPLICA": f"{own_url(replica)}/orders"}
+
+
+def _uses_pool(pool: Pool) -> bool:
+    """Return whether an endpoint starts its replicas in a pool, even if it has none now."""
+    return Endpoint.objects.present().filter(pool=pool).exists()
 
 
 def _is_in_use() -> bool:
@@ -79,6 +86,7 @@ register_kind(
 )
 workload_changed.connect(_when_replica_moved)
 register_models(RegistryModels())
+register_pool_use(_uses_pool)
 problems.add_check("capture", capture_problem)
 INSTALLATION.register(EndpointCollector())
 register_downstream(revisions_of)

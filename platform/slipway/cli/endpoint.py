@@ -18,6 +18,7 @@ from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.session import RETRIES, Session, command
 from slipway.cli.tables import CellOverflow, ListColumn
+from slipway.cli.train import PoolOption
 from slipway.cli.transfer import receive_file
 from slipway.cli.watch import PipeScreen, shows_colours
 from slipway.console import LogLines
@@ -81,6 +82,7 @@ def _show(session: Session, endpoint: EndpointOut) -> None:
         ),
         "Incidents of the last hour": [revision.message for revision in endpoint.incidents] or None,
         "Tier": endpoint.tier,
+        "Pool": endpoint.pool,
         "Current cost rate": f"{dollars(endpoint.nano_usd_per_hour)} an hour",
         "Created by": endpoint.made_by,
         "Created": endpoint.created_at,
@@ -111,6 +113,7 @@ def create(
     tier: Annotated[
         str | None, typer.Option("--tier", help="Hardware of each replica. Default: the cheapest.")
     ] = None,
+    pool: PoolOption = None,
     min_replicas: Annotated[
         int | None, typer.Option("--min", min=1, help="Minimum number of replicas (1).")
     ] = None,
@@ -128,6 +131,7 @@ def create(
         version=version,
         environment=environment,
         tier=tier,
+        pool=pool,
         min_replicas=min_replicas,
         max_replicas=max_replicas,
         fallback=fallback,

@@ -105,6 +105,7 @@ class Endpoints:
         version: str | int | None = None,
         environment: str | None = None,
         tier: str | None = None,
+        pool: str | None = None,
         min_replicas: int | None = None,
         max_replicas: int | None = None,
         target_concurrency: int | None = None,
@@ -118,7 +119,7 @@ class Endpoints:
         """Create an endpoint that serves a model version: a number or an alias, else the latest.
 
         `environment` is one of the project, such as `vision` or `vision@3`, in place of the
-        packages that came with the model.
+        packages that came with the model. In a `pool` another scheduler allocates the nodes.
         `tier` is the cheapest unless given. More replicas start when each has more than
         `target_concurrency` requests at once or they wait longer than `target_queue_ms`.
         `fallback` is `standby` unless given: while no revision with traffic has a replica, a warm
@@ -131,6 +132,7 @@ class Endpoints:
             version=None if version is None else str(version),
             environment=environment,
             tier=tier,
+            pool=pool,
             min_replicas=min_replicas,
             max_replicas=max_replicas,
             target_concurrency=target_concurrency,

@@ -104,7 +104,8 @@ class EndpointIn(RequestSchema):
     each response marked with `x-slipway-fallback`, or nothing (`off`: 503 with Retry-After).
     The first revision uses `all_at_once`, because a canary and a shadow need a serving revision.
     `environment` is a named environment of the project (`vision`, or `vision@3` for one version),
-    in place of the packages that came with the model.
+    in place of the packages that came with the model. In a `pool` another scheduler allocates a
+    node for each replica, and gateways reach it through the relay. It is chosen for good.
     """
 
     name: Slug
@@ -112,6 +113,7 @@ class EndpointIn(RequestSchema):
     version: ModelVersion | None = None
     environment: EnvironmentReference | None = None
     tier: Slug | None = None
+    pool: Slug | None = None
     min_replicas: Replicas = 1
     max_replicas: Replicas | None = None
     target_concurrency: Whole = Field(default=64, ge=1, le=100_000)
@@ -213,7 +215,10 @@ class RolloutOut(AnswerSchema):
 
 
 class ReplicaOut(AnswerSchema):
-    """A replica, with the reason for its state."""
+    """A replica, with the reason for its state.
+
+    The state `unreachable` means that no gateway has a connection to a replica in a pool.
+    """
 
     id: str
     revision: int
@@ -249,7 +254,8 @@ class EndpointOut(AnswerSchema):
     `missing_replicas_reason` explains that the load needs more replicas than the maximum.
     Monitoring has `captured` of `captured` + `uncaptured` predictions. `incidents` are the newest
     of the last hour, and `incidents_left_out` counts the others. `revisions` are the newest and the
-    warm ones, and `revisions_left_out` counts the others.
+    warm ones, and `revisions_left_out` counts the others. `pool` is where another scheduler
+    allocates the nodes of its replicas, null for the nodes of the installation.
     """
 
     id: str
@@ -259,6 +265,7 @@ class EndpointOut(AnswerSchema):
     reason: str = ""
     url: str
     tier: str
+    pool: str | None = None
     min_replicas: int
     max_replicas: int
     desired_replicas: int

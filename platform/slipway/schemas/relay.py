@@ -6,6 +6,7 @@ what they send comes out of the socket that the workload listens on.
 """
 
 import hashlib
+import re
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,6 +22,7 @@ DOOR_SUFFIX: Final = ".sock"
 # Nothing listens there. Clients leave the usual port out of the Host header, and not this one.
 _NAMED_PORT: Final = 8888
 _DOOR_DIGITS: Final = 32
+_HOST: Final = re.compile(rf"([0-9a-f]{{{_DOOR_DIGITS}}})\.{re.escape(RELAY_DOMAIN)}")
 
 
 class RelayTarget(BaseModel):
@@ -46,6 +48,12 @@ class RelayTarget(BaseModel):
     def address(self) -> str:
         """Its `host:port` for the Hub, which stands for the door."""
         return f"{self.name}.{RELAY_DOMAIN}:{_NAMED_PORT}"
+
+
+def door_name_of(host: str) -> str | None:
+    """Return the file name of the door that a host name stands for, or None for other hosts."""
+    match = _HOST.fullmatch(host)
+    return f"{match[1]}{DOOR_SUFFIX}" if match else None
 
 
 class RelayGrant(AnswerSchema):

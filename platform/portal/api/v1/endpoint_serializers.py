@@ -108,6 +108,7 @@ def endpoint_out(endpoint: Endpoint) -> EndpointOut:
         reason=endpoint.reason,
         url=url_of(endpoint),
         tier=endpoint.tier.slug,
+        pool=endpoint.pool and endpoint.pool.name,
         min_replicas=endpoint.min_replicas,
         max_replicas=endpoint.max_replicas,
         desired_replicas=sum(status.desired_replicas(revision) for revision in status.revisions),
@@ -149,14 +150,23 @@ def endpoint_event_out(event: EndpointEvent) -> EndpointEventOut:
     return EndpointEventOut(at=event.created_at, kind=event.kind, message=event.message)
 
 
-def replica_out(replica: Replica, nodes: Mapping[str, str], explainer: Explainer) -> ReplicaOut:
-    """Serialize a replica. `nodes` names the node of each running workload."""
+def replica_out(
+    replica: Replica,
+    nodes: Mapping[str, str],
+    explainer: Explainer,
+    unreachable: Mapping[str, str],
+) -> ReplicaOut:
+    """Serialize a replica. `nodes` names the node of each running workload.
+
+    `unreachable` has the reason for each replica in a pool that no gateway reaches.
+    """
+    problem = unreachable.get(replica.pk, "")
     return ReplicaOut(
         id=replica.pk,
         revision=replica.revision.number,
         workload=replica.workload_id,
-        state=replica.state,
-        reason=replica.reason or pending_reason(replica, explainer),
+        state="unreachable" if problem else replica.state,
+        reason=problem or replica.reason or pending_reason(replica, explainer),
         node=nodes.get(replica.workload_id or ""),
         load_ms=replica.load_ms,
         warm_ms=replica.warm_ms,

@@ -26,6 +26,7 @@ from portal.api.v1.serializers import (
 from portal.core.pagination import paginate
 from portal.endpoints.gates import EndpointRole, gated_endpoint
 from portal.endpoints.models import Endpoint, EndpointEvent
+from portal.endpoints.pools import unreachable_reasons
 from portal.endpoints.services import endpoints as endpoint_services
 from portal.endpoints.services.endpoints import (
     change_endpoint,
@@ -199,7 +200,8 @@ def list_replicas(
     page = replica_page(gated_endpoint(request), cursor=query.cursor, limit=query.limit)
     replicas = announce_rest(response, page).items
     nodes, explainer = nodes_of(replicas), Explainer(require_principal(request).user)
-    return [replica_out(replica, nodes, explainer) for replica in replicas]
+    unreachable = unreachable_reasons(replicas)
+    return [replica_out(replica, nodes, explainer, unreachable) for replica in replicas]
 
 
 @router.get(f"{_ONE}/events", auth=gate(_SEE), response=PageOf[EndpointEventOut])

@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from portal.accounts.models import Project, User
-from portal.compute.models import EnvironmentVersion, Tier
+from portal.compute.models import EnvironmentVersion, Pool, Tier
 from portal.core.models import IdField, Row
 from portal.endpoints.lifecycle import EndpointState, RevisionState
 from portal.endpoints.replica_count import Cap
@@ -29,7 +29,7 @@ class EndpointQuerySet(models.QuerySet["Endpoint"]):
     def of_projects(self, projects: models.QuerySet[Project]) -> "EndpointQuerySet":
         """Endpoints of several projects that are not deleted."""
         endpoints = self.present().filter(project__in=projects)
-        return endpoints.select_related("project", "tier", "made_by")
+        return endpoints.select_related("project", "tier", "pool", "made_by")
 
     def matching(self, *, state: str = "", text: str = "") -> "EndpointQuerySet":
         """Filter by state and text. An empty filter matches all endpoints."""
@@ -52,7 +52,8 @@ class Endpoint(Row):
     `warm_minutes`, and answers while no other can if `fallback` is `standby`. `rules` are the
     rollback rules of rollouts, `limits` the limits that gateways enforce. `reason` explains the
     state in a sentence. The three columns `capped_` are one value, `cap`: the load needs more
-    replicas than `max_replicas`.
+    replicas than `max_replicas`. Without a `pool` its replicas run on the nodes of the
+    installation.
     """
 
     id = IdField("ep")
@@ -62,6 +63,9 @@ class Endpoint(Row):
     state = models.CharField(max_length=16, default=EndpointState.CREATING)
     reason = models.CharField(max_length=2000, blank=True)
     tier = models.ForeignKey(Tier, on_delete=models.PROTECT, related_name="+")
+    pool = models.ForeignKey(
+        Pool, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
     min_replicas = models.PositiveSmallIntegerField(default=1)
     max_replicas = models.PositiveSmallIntegerField(default=1)
     target_concurrency = models.PositiveIntegerField(default=64)

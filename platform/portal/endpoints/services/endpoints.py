@@ -13,6 +13,7 @@ from portal.core.errors import Conflict, InvalidInput
 from portal.endpoints.environments import chosen_version
 from portal.endpoints.lifecycle import EndpointState
 from portal.endpoints.models import Endpoint, Revision
+from portal.endpoints.pools import pool_for_replicas, require_open_pool
 from portal.endpoints.ports import ServedModel, models
 from portal.endpoints.services.promotions import begin_rollout, new_revision, require_comparable
 from portal.endpoints.tasks import reconcile_endpoint
@@ -25,12 +26,14 @@ from slipway.schemas.endpoints import EndpointChange, EndpointIn, Plan
 def create_endpoint(*, project: Project, by: User, spec: EndpointIn) -> Endpoint:
     """Create an endpoint that serves a model version. Call it outside a transaction.
 
-    Raises InvalidInput for one that can never run, Conflict for a name that is taken.
+    Raises InvalidInput for one that can never run, Conflict for a name that is taken, or for a
+    pool that this installation cannot reach.
     """
     require_comparable(spec.plan, None)
     tier = offered_tier(spec.tier, is_replica=True)
     most = _max_replicas(spec.min_replicas, spec.max_replicas)
-    refuse_impossible(project=project, tier=tier, tasks=1, backend=DEFAULT_BACKEND)
+    pool = pool_for_replicas(project, by, spec.pool)
+    refuse_impossible(project=project, tier=tier, tasks=1, backend=DEFAULT_BACKEND, pool=pool)
     _require_free(spec.name)
     environment = chosen_version(project, spec.environment)
     served = models().find(project_id=project.pk, model=spec.model, version=spec.version)
@@ -41,6 +44,7 @@ def create_endpoint(*, project: Project, by: User, spec: EndpointIn) -> Endpoint
                 name=spec.name,
                 made_by=by,
                 tier=tier,
+                pool=pool,
                 min_replicas=spec.min_replicas,
                 max_replicas=most,
                 desired_replicas=spec.min_replicas,
@@ -71,7 +75,10 @@ def _start_first_rollout(
     plan: Plan,
 ) -> Revision:
     add_event(endpoint, "created", f"Created by {by.display_name}.")
-    _audit("endpoint.create", endpoint, {"model": served.model, "version": served.version})
+    created = {"model": served.model, "version": served.version}
+    if endpoint.pool is not None:
+        created["pool"] = endpoint.pool.name
+    _audit("endpoint.create", endpoint, created)
     revision = new_revision(endpoint, by, served, environment)
     begin_rollout(endpoint, by, revision, previous=None, plan=plan)
     return revision
@@ -135,6 +142,7 @@ def resume_endpoint(*, endpoint: Endpoint, by: User) -> Endpoint:
         current = _present(endpoint)
         if current.status == EndpointState.SERVING:
             return current
+        require_open_pool(current)
         message = f"Resumed by {by.display_name}."
         if current.status != EndpointState.PAUSED or not move_endpoint(
             current, EndpointState.SERVING, message=message, reason=""

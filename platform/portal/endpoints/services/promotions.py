@@ -15,6 +15,7 @@ from portal.endpoints.environments import chosen_version, in_environment
 from portal.endpoints.lifecycle import EndpointState, RevisionState, RolloutState
 from portal.endpoints.models import Endpoint, Revision, Rollout
 from portal.endpoints.plans import steps_of, stored
+from portal.endpoints.pools import require_open_pool
 from portal.endpoints.ports import ServedModel, models
 from portal.endpoints.rollback import previous_warm_revision, serving_of, switch
 from portal.endpoints.rollouts import roll_back_rollout
@@ -78,6 +79,7 @@ def promote(*, endpoint: Endpoint, by: User, spec: Promote) -> Rollout:
             next_step="Leave it out, or promote a version of the model instead of a revision.",
         )
     environment = chosen_version(endpoint.project, spec.environment)
+    require_open_pool(endpoint, author=by if served is not None else None)
     with transaction.atomic():
         current = _locked_for_change(endpoint)
         previous = serving_of(current)

@@ -13,6 +13,7 @@ from portal.core.pagination import Page, paginate
 from portal.endpoints.lifecycle import KEPT, EndpointState, ReplicaState
 from portal.endpoints.models import Endpoint, Replica, Revision, Rollout, TrafficMinute
 from portal.endpoints.models.rollouts import RolloutQuerySet
+from portal.endpoints.pools import reachable
 from portal.endpoints.replicas import desired_replicas
 from portal.endpoints.services.traffic import Minute, sum_of
 from portal.workloads.explanations import Explainer
@@ -78,7 +79,7 @@ def endpoint_status(endpoint: Endpoint) -> EndpointStatus:
     revisions = {revision.pk: revision for revision in [*newest, *warm]}
     alive = Replica.objects.alive().filter(endpoint=endpoint)
     running = alive.filter(workload__state__in=[state.value for state in ACTIVE])
-    ready = alive.filter(state=ReplicaState.READY).values_list("revision_id", flat=True)
+    ready = reachable(alive.ready().select_related("workload"))
     captures = endpoint.revisions.aggregate(
         kept=Sum("captured"),
         lost=Sum("uncaptured"),
@@ -90,7 +91,7 @@ def endpoint_status(endpoint: Endpoint) -> EndpointStatus:
         endpoint=endpoint,
         revisions=sorted(revisions.values(), key=lambda revision: -revision.number),
         rollout=rollouts_of(endpoint).under_way().first(),
-        ready=Counter(ready),
+        ready=Counter(replica.revision_id for replica in ready),
         nano_usd_per_hour=endpoint.tier.nano_usd_per_hour * running.count(),
         answered=captures["served"] or 0,
         failed=captures["broken"] or 0,
@@ -169,7 +170,8 @@ def summaries_of(endpoints: Sequence[Endpoint]) -> list[Summary]:
     ids = [endpoint.pk for endpoint in endpoints]
     serving = Revision.objects.filter(endpoint__in=ids, weight__gt=0).defer("served", "counts")
     alive = Replica.objects.alive().filter(endpoint__in=ids)
-    ready = Counter(alive.ready().values_list("endpoint_id", flat=True))
+    serving_replicas = reachable(alive.ready().select_related("workload"))
+    ready = Counter(replica.endpoint_id for replica in serving_replicas)
     active = alive.filter(workload__state__in=[state.value for state in ACTIVE])
     running = Counter(active.values_list("endpoint_id", flat=True))
     timestamp = clock.now()

@@ -10,7 +10,7 @@ from django.db.models import F
 
 from portal.core import clock
 from portal.core.enqueue import enqueue_on_commit
-from portal.core.errors import NotFound
+from portal.core.errors import InvalidInput, NotFound
 from portal.endpoints.incidents import note_incidents
 from portal.endpoints.lifecycle import ReplicaState, RevisionState
 from portal.endpoints.models import (
@@ -32,6 +32,7 @@ from portal.endpoints.transitions import (
     move_revision,
     raise_snapshot_version,
 )
+from portal.workloads.services.relay import is_relay_address, relay_target
 from slipway.schemas.serving import (
     BatchingMode,
     BatchingReport,
@@ -57,7 +58,9 @@ def accept_replica_report(*, replica: Replica, report: ReplicaReport) -> None:
     timestamp = clock.now()
     with transaction.atomic():
         endpoint = locked(replica.endpoint_id)
-        current = Replica.objects.select_related("revision").filter(pk=replica.pk).first()
+        current = (
+            Replica.objects.select_related("revision", "workload").filter(pk=replica.pk).first()
+        )
         if endpoint is None or current is None:
             return
         Replica.objects.filter(pk=replica.pk).update(reported_at=timestamp)
@@ -74,16 +77,17 @@ def _further(
     target = _MOVES[report.state]
     changes: dict[str, Any] = {"reason": report.reason}
     if target == ReplicaState.READY:
-        if not report.address:
+        address = _address_of(replica, report)
+        if not address:
             return
         changes |= {
-            "address": report.address,
+            "address": address,
             "load_ms": report.load_ms,
             "warm_ms": report.warm_ms,
             "forward_ms": report.forward_ms,
             "ready_at": timestamp,
         }
-        if replica.status == ReplicaState.READY and replica.address != report.address:
+        if replica.status == ReplicaState.READY and replica.address != address:
             _update_restarted_replica(endpoint, replica, changes)
             return
     if not move_replica(endpoint, replica, target, **changes):
@@ -101,6 +105,24 @@ def _further(
                 report=report.batching,
             )
         add_event(endpoint, "replica_ready", shorten(message, 2000))
+
+
+def _address_of(replica: Replica, report: ReplicaReport) -> str:
+    """Return the address at which gateways reach a replica.
+
+    The portal knows that of one in a pool, and no replica may report that of another one.
+    """
+    target = relay_target(replica.workload) if replica.workload is not None else None
+    if target is not None:
+        return target.address
+    address = report.address or ""
+    if is_relay_address(address) or address.startswith("unix:"):
+        raise InvalidInput(
+            f"{address} is not an address of this replica.",
+            field="address",
+            next_step="Report the host and the port on which the replica listens.",
+        )
+    return address
 
 
 def _batching_sentence(batching: BatchingReport) -> str:
@@ -227,6 +249,10 @@ def _add_counters(
         "counters": kept,
         "recent": recent,
         "links": {link.replica_id: link.in_flight for link in report.replicas if link.in_flight},
+        "reached": [link.replica_id for link in report.replicas if link.state == "ready"],
+        "unreachable": {
+            link.replica_id: link.reason for link in report.replicas if link.state == "connecting"
+        },
         "capture": report.capture.model_dump(mode="json"),
     }
 

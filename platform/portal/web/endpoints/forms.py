@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from portal.core.validation_messages import validation_predicate
 from portal.web.base.environments import EnvironmentField
 from portal.web.base.hardware import TierField
+from portal.web.base.pools import PoolField
 from slipway.schemas.base import RequestSchema
 from slipway.schemas.endpoints import (
     EndpointChange,
@@ -91,6 +92,7 @@ class NewEndpoint(SchemaForm):
         widget=forms.TextInput(attrs={**_TEXT, "placeholder": "Production", "list": "versions"}),
     )
     environment = EnvironmentField(help_text=_ENVIRONMENT_HELP)
+    pool = PoolField()
     tier = TierField()
     min_replicas = forms.IntegerField(
         label="Minimum replicas", min_value=1, max_value=1000, initial=1

@@ -21,7 +21,14 @@ from portal.endpoints.lifecycle import (
 )
 from portal.endpoints.models import Endpoint, Replica, Revision, Rollout
 from portal.endpoints.plans import step_at
-from portal.endpoints.services.queries import EndpointStatus, Summary, example_of, pending_reason
+from portal.endpoints.pools import unreachable_reasons
+from portal.endpoints.services.queries import (
+    EndpointStatus,
+    Summary,
+    example_of,
+    nodes_of,
+    pending_reason,
+)
 from portal.monitoring.notifications import open_alert_counts
 from portal.registry.catalog import find_model, list_versions
 from portal.registry.records import records_of, rules_of
@@ -98,6 +105,9 @@ def state_reason(endpoint: Endpoint, replicas: Sequence["ReplicaLine"] = ()) -> 
         if ready >= endpoint.desired_replicas:  # so it is the next revision that has no capacity
             message = f"Revision {waiting[-1].row.revision.number} is not serving yet."
         return f"{message} {waiting[-1].reason}"
+    unreachable = [line for line in replicas if line.state.label == "unreachable"]
+    if unreachable and not any(line.state.label == "ready" for line in replicas):
+        return unreachable[-1].reason
     return endpoint.reason or endpoint.missing_replicas_reason or _WHY.get(endpoint.status, "")
 
 
@@ -241,14 +251,30 @@ class ReplicaLine:
         return self.row.status in (_P.STOPPED, _P.FAILED)
 
 
-def replica_line(replica: Replica, nodes: dict[str, str], explainer: Explainer) -> ReplicaLine:
-    """Return a replica with its state. `nodes` has the node's name of each running workload."""
+def replica_lines(replicas: Sequence[Replica], explainer: Explainer) -> list[ReplicaLine]:
+    """Return replicas as a page shows them."""
+    nodes, unreachable = nodes_of(replicas), unreachable_reasons(replicas)
+    return [
+        _replica_line(replica, nodes, explainer, unreachable.get(replica.pk, ""))
+        for replica in replicas
+    ]
+
+
+def _replica_line(
+    replica: Replica, nodes: dict[str, str], explainer: Explainer, problem: str
+) -> ReplicaLine:
+    """Return a replica with its state. `nodes` has the node's name of each running workload.
+
+    `problem` is why no gateway reaches a ready one in a pool.
+    """
     workload = replica.workload
     ends = replica.status in (_P.STOPPED, _P.FAILED)
     return ReplicaLine(
         row=replica,
-        state=StateLabel(*_REPLICAS[replica.status]),
-        reason=replica.reason or pending_reason(replica, explainer),
+        state=StateLabel("unreachable", "warn")
+        if problem
+        else StateLabel(*_REPLICAS[replica.status]),
+        reason=problem or replica.reason or pending_reason(replica, explainer),
         node=nodes.get(replica.workload_id or "", ""),
         cost=workload_cost(workload, until_ms=unix_ms(clock.now())) if workload else 0,
         rate=workload_price(workload) if workload and not ends and workload.leases.all() else 0,

@@ -30,7 +30,7 @@ def require_relay(pool: Pool | None) -> None:
     """Raise Conflict if work in a pool could never be reached in this installation."""
     if pool is not None and not settings.SLIPWAY_HAS_RELAY:
         raise Conflict(
-            f"Nothing in pool {pool.name} can be opened: this installation runs no relay.",
+            f"Nothing in pool {pool.name} can be reached: this installation runs no relay.",
             code="no_relay",
             next_step="Leave the pool out, or ask an administrator to set "
             "SLIPWAY_EMBEDDED_RELAY=true.",

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from portal.accounts.gates import ProjectRole, gated_project
 from portal.accounts.models import Project
 from portal.accounts.principal import require_principal
-from portal.compute.models import Tier
+from portal.compute.models import Pool, Tier
 from portal.core.policy import guarded_by
 from portal.endpoints.services.endpoints import create_endpoint
 from portal.registry.catalog import list_models
@@ -18,6 +18,7 @@ from portal.web.base.environments import MODEL_PACKAGES, offer_environments
 from portal.web.base.form_submission import sent, status_of, submit_form
 from portal.web.base.hardware import offer_tiers
 from portal.web.base.list_query import search_parameter
+from portal.web.base.pools import offer_pools
 from portal.web.endpoints.forms import NewEndpoint
 from portal.web.endpoints.presenters import version_choices
 from portal.web.endpoints.views.pages import WHERE
@@ -48,6 +49,7 @@ def project_endpoint_new(request: HttpRequest, project: str) -> HttpResponse:
         messages.success(request, f"Creating {made.name}.")
         return redirect("project_endpoint", project_row.slug, made.name)
     offer_tiers(form, project_row, offered)
+    offer_pools(form, project_row, by)
     offer_environments(form, project_row, automatic=MODEL_PACKAGES, installation=False)
     context = {
         "form": form,
@@ -94,6 +96,8 @@ def _priced(project: Project, form: NewEndpoint) -> dict[str, Any]:
     if tier is None or least is None:
         return {"quote": None}
     most = max(least, most or least)
+    chosen = str(form["pool"].value() or "")[:48]
+    pool = Pool.objects.usable_by(project).filter(name=chosen).first() if chosen else None
     price = tier.nano_usd_per_hour
     return {
         "quote": {
@@ -104,6 +108,7 @@ def _priced(project: Project, form: NewEndpoint) -> dict[str, Any]:
             "most_an_hour": price * most,
             "least_a_month": price * least * _HOURS_A_MONTH,
             "most_a_month": price * most * _HOURS_A_MONTH,
+            "pool": pool,
             "free": free_task_slots(Capacity(read_sites()), project, tier),
         }
     }

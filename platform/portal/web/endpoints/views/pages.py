@@ -17,7 +17,6 @@ from portal.endpoints.models import Endpoint, EndpointEvent, EndpointKey, Replic
 from portal.endpoints.services.queries import (
     EndpointStatus,
     endpoint_status,
-    nodes_of,
     replicas_of,
     rollouts_of,
     summaries_of,
@@ -30,7 +29,7 @@ from portal.web.endpoints.presenters import (
     STATES,
     current_of,
     endpoint_rows,
-    replica_line,
+    replica_lines,
     replica_of,
     revisions_of,
     rollout_of,
@@ -88,9 +87,7 @@ def page_of(status: EndpointStatus, viewer: User) -> dict[str, Any]:
     """Collect what the page of an endpoint shows beside its ways in."""
     endpoint = status.endpoint
     replicas = replicas_of(endpoint)
-    nodes = nodes_of(replicas)
-    explainer = Explainer(viewer)
-    lines = [replica_line(replica, nodes, explainer) for replica in replicas]
+    lines = replica_lines(replicas, Explainer(viewer))
     living = [line for line in lines if not line.has_ended]
     ended = [line for line in lines if line.has_ended][:ENDED_SHOWN]
     rollout = status.rollout
@@ -143,8 +140,7 @@ def project_endpoint_replica(
 ) -> HttpResponse:
     """Show one replica: its status, cost and log."""
     replica_row = replica_of(gated_endpoint(request), replica)
-    explainer = Explainer(require_principal(request).user)
-    line = replica_line(replica_row, nodes_of([replica_row]), explainer)
+    (line,) = replica_lines([replica_row], Explainer(require_principal(request).user))
     log = log_section(replica_row.workload, request) if replica_row.workload else {}
     context = {"endpoint": replica_row.endpoint, "it": line} | log
     return render(request, "web/endpoints/replica.html", context | WHERE)

@@ -17,7 +17,7 @@ from portal.core import clock
 from portal.core.policy import guarded_by
 from portal.endpoints.gates import gated_endpoint
 from portal.endpoints.models import Endpoint, EndpointEvent, Revision
-from portal.endpoints.services.queries import endpoint_status, nodes_of, replicas_of, rollouts_of
+from portal.endpoints.services.queries import endpoint_status, replicas_of, rollouts_of
 from portal.endpoints.services.traffic import RANGES, Minute, ready_replicas, traffic_in
 from portal.web.base.list_query import search_parameter
 from portal.web.base.shortlist import shortlist
@@ -25,7 +25,7 @@ from portal.web.endpoints.forms import NewKeyForm, TestRequestForm
 from portal.web.endpoints.presenters import (
     current_of,
     example_for,
-    replica_line,
+    replica_lines,
     revisions_of,
     rollout_of,
     snippets_of,
@@ -249,9 +249,7 @@ def project_endpoint_logs(request: HttpRequest, project: str, endpoint: str) -> 
     """Show the log of a replica: the newest one that lives, or the chosen one."""
     endpoint_row = gated_endpoint(request)
     replicas = replicas_of(endpoint_row)
-    nodes = nodes_of(replicas)
-    explainer = Explainer(require_principal(request).user)
-    lines = [replica_line(replica, nodes, explainer) for replica in replicas]
+    lines = replica_lines(replicas, Explainer(require_principal(request).user))
     lines.sort(key=lambda line: line.has_ended)
     named = search_parameter(request, "replica")
     chosen = next((line for line in lines if line.row.pk == named), lines[0] if lines else None)
