@@ -75,8 +75,8 @@ class _Leader:
         self._member, self._software = member, software
         self._began_s = time.monotonic()
         self._selector = selectors.DefaultSelector()
-        self._newcomers: dict[socket.socket, bytes] = {}
-        self._guests: dict[int, socket.socket] = {}
+        self._pending: dict[socket.socket, bytes] = {}
+        self._connections: dict[int, socket.socket] = {}
         self._introduced: set[int] = set()
         self._entry: Entry | None = None
         self._joined = 0
@@ -89,7 +89,7 @@ class _Leader:
         own: _Process | None = None
         count: _Process | None = None
         try:
-            while self._joined < software.nodes(member):
+            while not self._is_complete():
                 self._step(listener)
                 self._check(head, "head")
                 if self._entry is None:
@@ -118,6 +118,12 @@ class _Leader:
         )
         return self._entry.environment(member) | software.script_variables(self._entry)
 
+    def _is_complete(self) -> bool:
+        """Return whether all nodes have joined. Ranks without one learn from us when to end."""
+        others = self._member.world_size - 1
+        has_all = len(self._introduced) == others
+        return has_all and self._joined >= self._software.nodes(self._member)
+
     def _listen(self) -> socket.socket:
         host, port = self._member.meeting
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -137,17 +143,17 @@ class _Leader:
                 with suppress(OSError):
                     peer, _ = listener.accept()
                     peer.setblocking(False)
-                    self._newcomers[peer] = b""
+                    self._pending[peer] = b""
                     self._selector.register(peer, selectors.EVENT_READ)
             else:
                 self._read(key.fileobj)  # type: ignore[arg-type]
         if self._entry is None:
             return
         line = json.dumps(asdict(self._entry)).encode() + b"\n"
-        for rank in self._guests.keys() - self._introduced:
+        for rank in self._connections.keys() - self._introduced:
             self._introduced.add(rank)
             with suppress(OSError):
-                self._guests[rank].sendall(line)
+                self._connections[rank].sendall(line)
 
     def _read(self, peer: socket.socket) -> None:
         """Read the greeting of a rank. Others, who have no token, are sent away."""
@@ -157,18 +163,18 @@ class _Leader:
             return
         except OSError:
             data = b""
-        text = self._newcomers[peer] + data
+        text = self._pending[peer] + data
         if data and b"\n" not in text and len(text) < _LONGEST_LINE:
-            self._newcomers[peer] = text
+            self._pending[peer] = text
             return
         self._selector.unregister(peer)
-        del self._newcomers[peer]
+        del self._pending[peer]
         rank = _rank_of(text, self._member)
         if rank is None:
             peer.close()
         else:
             peer.setblocking(True)
-            self._guests[rank] = peer
+            self._connections[rank] = peer
 
     def _check(self, process: "_Process", name: str) -> None:
         """Raise SystemExit if a process has ended, or the time has passed."""
@@ -192,7 +198,7 @@ class _Leader:
         member = self._member
         if self._entry is None:
             return f"its head does not answer yet. Its last output:\n{process.tail()}"
-        missing = [rank for rank in range(1, member.world_size) if rank not in self._guests]
+        missing = [rank for rank in range(1, member.world_size) if rank not in self._connections]
         if missing:
             named = ", ".join(map(str, missing[:_MOST_NAMED]))
             return f"rank {named} did not connect to {member.meeting_text}. Read its log."
@@ -205,9 +211,9 @@ class _Leader:
     def _keep_connections(self) -> None:
         """Leave the connections open until this process ends, whatever becomes of our objects."""
         self._selector.close()
-        for guest in self._guests.values():
-            guest.detach()
-        for peer in self._newcomers:
+        for connection in self._connections.values():
+            connection.detach()
+        for peer in self._pending:
             peer.close()
 
 
@@ -218,6 +224,8 @@ def _serve(member: Member, software: Software) -> NoReturn:
     entry = _receive(leader, deadline, member, software)
     if entry is None:
         sys.exit(0)
+    # A stop is the script's matter: it may save first, and needs its cluster for that.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     member.env.update(entry.environment(member))
     command = software.node_command(member, entry.address)
     process = _Process(command, member, f"node-{member.rank}.log") if command else None
@@ -235,8 +243,6 @@ def _serve(member: Member, software: Software) -> NoReturn:
                 f"The {software.label} {software.node} of rank {member.rank} ended with status "
                 f"{status}, before the script. Its last output:\n{process.tail()}"
             )
-    if process is not None:
-        process.stop()
     sys.exit(0)
 
 
@@ -318,6 +324,8 @@ class _Process:
                 command,
                 member.env,
                 file_actions=[(os.POSIX_SPAWN_DUP2, output.fileno(), number) for number in (1, 2)],
+                # Outside of the group of the rank, which is sent the signal to stop.
+                setsid=True,
                 setsigdef=[signal.SIGPIPE],
             )
         self._status: int | None = None
@@ -330,12 +338,6 @@ class _Process:
                 if pid:
                     self._status = os.waitstatus_to_exitcode(status)
         return self._status
-
-    def stop(self) -> None:
-        """End it. Its own processes end with the task at the latest."""
-        if self.poll() is None:
-            with suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGTERM)
 
     def kill(self) -> None:
         """End it at once, and reap it."""
