@@ -3,7 +3,8 @@
 import pytest
 
 from portal.workloads.scheduling import run_passes
-from tests.personas import Api, Personas, browse, json_of
+from tests.personas import Api, Personas, json_of
+from tests.portal.endpoints.pages import browser_of
 from tests.portal.training.jobs import CODE, made_job, submit, take_code
 from tests.portal.workloads.machines import Machine
 
@@ -55,7 +56,7 @@ def test_the_form_has_the_framework_and_the_page_shows_it(
     people: Personas, bob: Api, machine: Machine
 ) -> None:
     key = made_job(bob, framework="ray")["workload"]["id"]
-    browser = browse(people.bob)
+    browser = browser_of(people.bob)
     page = browser.get(f"/p/vision/jobs/{key}").content.decode()
     assert "Ray: the script runs on rank 0" in page
     form = browser.get(f"/p/vision/jobs/new?from={key}").content.decode()
