@@ -24,7 +24,7 @@ _DAYS: Final = "365"
 
 @dataclass(frozen=True)
 class Entry:
-    """Data that ranks need to join: the address, variables, and files by the variable of their path."""
+    """Data that ranks need to join: address, variables, and files by the variable of their path."""
 
     address: str
     variables: dict[str, str] = field(default_factory=dict)
