@@ -21,6 +21,7 @@ from slipway.client import Client
 from slipway.console import headline, progress_of, watch
 from slipway.errors import SlipwayError
 from slipway.sanitize import visible
+from slipway.schemas.frameworks import FRAMEWORKS
 from slipway.schemas.notebook import NotebookError, script_of_cell
 from slipway.schemas.training import JobOut
 from slipway.schemas.workloads import WorkloadState
@@ -93,6 +94,7 @@ def _submit(options: argparse.Namespace, script: bytes) -> JobOut:
             nodes=options.nodes,
             procs=options.procs,
             strategy=options.strategy,
+            framework=options.framework,
             tier=options.tier,
             pool=options.pool,
             params=dict(options.param),
@@ -145,6 +147,7 @@ def _cell_parser() -> _Parser:
     add("--nodes", type=_count, default=1, help="number of machines")
     add("--procs", type=_count, default=1, help="processes per machine")
     add("--strategy", help="distribution strategy: ddp, zero3, auto …")
+    add("--framework", choices=[*FRAMEWORKS], help="form a cluster over all processes")
     add("--tier", help="hardware of one task")
     add("--pool", help="where another scheduler allocates the nodes")
     add("--param", type=_pair, action="append", default=[], metavar="NAME=VALUE")

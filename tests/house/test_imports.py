@@ -41,6 +41,7 @@ LOADERS_ALLOWED = {
     "platform/slipway/mlflow_plugin.py": "MLflow is for whoever has it installed",
     "platform/slipway/mlflow_inputs.py": "it changes the MLflow that the script has loaded",
     "platform/slipway/mlflow_golden.py": "it asks the MLflow that the script has loaded",
+    "workers/launcher/program.py": "only a job with a framework forms a cluster",
     "workers/launcher/in_jobs/slipway_in_jobs.py": "the SDK may be missing, or too new a Python",
     "examples/digits/search.py": "outside a job it runs without MLflow",
     "examples/digits/train.py": "outside a job it runs without MLflow",

@@ -136,6 +136,8 @@ class Launch:
     # Globs of files in the working folder that are kept at the end, and their bytes in all.
     keep: tuple[str, ...] = ()
     keep_limit_bytes: int = 0
+    # Name of the framework whose cluster the ranks form before the program runs on rank 0.
+    framework: str = ""
 
     def to_json(self) -> str:
         """Return one line of JSON, which contains secrets."""
@@ -161,6 +163,11 @@ class Launch:
     def is_gang(self) -> bool:
         """True if other tasks run ranks of the same world."""
         return self.world_size > self.procs
+
+    @property
+    def hang_limit_s(self) -> float | None:
+        """Limit of silence. Nodes of a cluster are silent while rank 0 runs the script."""
+        return None if self.framework and self.first_rank > 0 else self.hang_after_s
 
     def start_message(self, *, warm: bool) -> str:
         """Return the event of the start of the ranks."""

@@ -7,6 +7,7 @@ each line.
 
 import builtins
 import faulthandler
+import importlib
 import importlib.machinery
 import json
 import os
@@ -43,7 +44,8 @@ _BOOT: Final = (
 class Program:
     """Program of a rank. `script` and `module` run in place, a `command` replaces the process.
 
-    `own` is a module of the platform, which can import the platform's modules.
+    `own` is a module of the platform, which can import the platform's modules. A `framework` forms
+    a cluster of the ranks first, of nodes with `cpus` and `memory_bytes` of the task.
     """
 
     kind: str
@@ -52,6 +54,9 @@ class Program:
     python: str
     root: str
     sdk_dir: str | None = None
+    framework: str = ""
+    cpus: int = 1
+    memory_bytes: int = 0
 
     @property
     def in_place(self) -> bool:
@@ -118,6 +123,8 @@ def become(program: Program) -> None:
 
     Raises the exceptions that end the program: SystemExit, KeyboardInterrupt.
     """
+    if program.framework:
+        _form_cluster(program)
     if program.kind != "own":
         _remove_launcher_modules(program.root)
         sys.path.append(program.additions)
@@ -144,6 +151,15 @@ def become(program: Program) -> None:
     else:
         sys.argv = [program.target, *program.arguments]
         _guarded(lambda: _run_script(program, main_module))
+
+
+def _form_cluster(program: Program) -> None:
+    """Return on rank 0 once the others have joined. They exit when it has ended."""
+    if program.root not in sys.path:
+        sys.path.insert(0, program.root)
+    # Loaded only by jobs that form a cluster: it takes longer than everything else here.
+    formation = importlib.import_module("workers.launcher.clusters.formation")
+    _guarded(lambda: formation.join_cluster(program))
 
 
 def _as_typed(program: Program) -> list[str]:

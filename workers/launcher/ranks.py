@@ -5,7 +5,7 @@ import resource
 import signal
 import socket
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fcntl import fcntl
 from pathlib import Path
 from typing import Final
@@ -18,7 +18,7 @@ from workers.launcher.logs import LogWriter
 from workers.launcher.mounts import View, graphics_devices
 from workers.launcher.network import listen_on_free_port, listen_on_path
 from workers.launcher.platform_programs import READABLE_PACKAGES
-from workers.launcher.program import STACK_SIGNAL, Program
+from workers.launcher.program import STACK_SIGNAL, Program, plan
 from workers.launcher.rank_env import LISTENER_VARIABLE
 from workers.launcher.sandbox import Sandbox, drop_privileges
 from workers.launcher.task_socket import Failure
@@ -89,6 +89,21 @@ class Rank:
         """Close the pipe and the log."""
         os.close(self.output)
         self.log.close()
+
+
+def program_of(launch: Launch) -> Program:
+    """Return the program of the ranks of a task."""
+    program = plan(
+        launch.argv,
+        python=launch.python,
+        root=launch.root,
+        work_dir=launch.work_dir,
+        sdk_dir=launch.sdk_dir,
+    )
+    if not launch.framework:
+        return program
+    cpus = max(1, launch.cpu_millis // 1000)
+    return replace(program, framework=launch.framework, cpus=cpus, memory_bytes=launch.memory_bytes)
 
 
 def open_listener(launch: Launch, program: Program) -> socket.socket | None:

@@ -32,10 +32,17 @@ from workers.launcher.journal import ENDED, Journal
 from workers.launcher.launch import Gang, Launch, RendezvousAddress, StopRequest
 from workers.launcher.lease import Lease
 from workers.launcher.processes import ProcessMark, living_descendants, uptime_s
-from workers.launcher.program import plan
 from workers.launcher.progress import RankProgress
 from workers.launcher.rank_env import rank_environment, without_contract
-from workers.launcher.ranks import InRank, Rank, confinement_of, open_listener, start_rank, view_of
+from workers.launcher.ranks import (
+    InRank,
+    Rank,
+    confinement_of,
+    open_listener,
+    program_of,
+    start_rank,
+    view_of,
+)
 from workers.launcher.sandbox import Sandbox
 from workers.launcher.shutdown import Shutdown, has_descendants, offer_to_oom_killer
 from workers.launcher.sidecars import SidecarProcess
@@ -158,16 +165,11 @@ class Shim:
 
     def _start(self) -> InRank | None:
         launch = self._launch
-        program = plan(
-            launch.argv,
-            python=launch.python,
-            root=launch.root,
-            work_dir=launch.work_dir,
-            sdk_dir=launch.sdk_dir,
-        )
+        program = program_of(launch)
         warm = self._host is not None and program.in_place
-        # The platform's own programs have no ranks to connect.
-        serves_store = warm and program.kind != "own" and not program.brings_own_launcher
+        # The platform's own programs have no ranks to connect, and clusters connect them otherwise.
+        is_plain = program.kind != "own" and not program.framework
+        serves_store = warm and is_plain and not program.brings_own_launcher
         serves_store = serves_store and launch.first_rank == 0
         if serves_store and launch.confined.level == "namespaces":
             self._sidecar = SidecarProcess(self._run_store_process, 1)
@@ -371,7 +373,7 @@ class Shim:
         left_s = None if self._launch.keep_on_fence else self._lease.remaining_s()
         if left_s is not None and left_s <= 0 and self._ending.fenced_after_s is None:
             self._ending.fence(after_s=-left_s)
-        limit_s = self._launch.hang_after_s
+        limit_s = self._launch.hang_limit_s
         idle_s = now - self._active_at_s
         if limit_s is not None and idle_s >= limit_s and not self._ending.has_begun:
             self._ending.end_hung(self._ranks, idle_s)

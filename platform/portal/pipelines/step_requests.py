@@ -34,8 +34,8 @@ _IRRELEVANT_OF_SWEEPS: dict[str, Any] = {
     **dict.fromkeys(("name", "parallel", "retries"), True),
 }
 _SAME_FIELDS = (
-    *("script", "tier", "pool", "nodes", "procs", "strategy", "backend", "requirements"),
-    *("requirements_file", "environment", "python", "datasets", "max_hours"),
+    *("script", "tier", "pool", "nodes", "procs", "strategy", "framework", "backend"),
+    *("requirements", "requirements_file", "environment", "python", "datasets", "max_hours"),
     *("hang_after_minutes", "keep", "keep_limit_bytes"),
 )
 Lookup = Callable[[Reference], Any]

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 
 from portal.core.errors import InvalidInput
 from portal.workloads.specs import RunSpec, spec_from
+from slipway.schemas.frameworks import framework_label
 from slipway.schemas.notebook import SUFFIX
+from slipway.schemas.strategy import StrategyError, parse_strategy
 from slipway.schemas.training import JobIn, script_file
 
 S_A_MINUTE = 60
@@ -27,10 +29,39 @@ def spec_of(requested: JobIn, python_path: tuple[str, ...] = ()) -> RunSpec:
         argv=_argv(requested),
         keep=tuple(requested.keep),
         keep_limit_bytes=requested.keep_limit_bytes,
+        framework=requested.framework,
         # Relative to the folder of the code, in which every rank starts.
         env={"PYTHONPATH": ":".join(python_path)} if python_path else {},
         hang_after_s=requested.hang_after_minutes and requested.hang_after_minutes * S_A_MINUTE,
     )
+
+
+def check_strategy(requested: JobIn) -> None:
+    """Refuse a strategy that is none, or that the number of ranks does not suit."""
+    if requested.strategy is None:
+        return
+    if requested.framework is not None:
+        label = framework_label(requested.framework)
+        raise InvalidInput(
+            f"A strategy joins ranks that all run the script. With {label} one process runs it, "
+            "and the others are nodes of its cluster.",
+            code="strategy_with_framework",
+            field="strategy",
+            next_step=f"Leave out the strategy, or the framework, and distribute with {label}.",
+        )
+    try:
+        strategy = parse_strategy(requested.strategy)
+        if not strategy.is_auto:
+            strategy.layout(requested.nodes * requested.procs)
+    except StrategyError as error:
+        raise InvalidInput(
+            error.message, code="bad_strategy", field="strategy", next_step=error.next_step
+        ) from error
+
+
+def script_ranks(requested: JobIn) -> int:
+    """Return how many processes run the script. Those of a cluster run nodes instead."""
+    return 1 if requested.framework else requested.nodes * requested.procs
 
 
 def _argv(requested: JobIn) -> tuple[str, ...]:

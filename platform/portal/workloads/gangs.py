@@ -39,7 +39,8 @@ def ranks_apart_text(workload: Workload) -> str:
     return (
         f"None of the {workload.nodes * workload.procs} ranks has connected to another: each may "
         "train a model of its own. If they should work together, join them in the script (Several "
-        "ranks, in the documentation of training)."
+        "ranks, in the documentation of training). A script with ray.init() or Dask's Client() "
+        "needs the framework ray or dask (--framework)."
     )
 
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from portal.core.errors import InvalidInput
 from slipway.schemas.agent import ProgramName
 from slipway.schemas.backends import DEFAULT_BACKEND, BackendName
+from slipway.schemas.frameworks import FrameworkName
 from slipway.schemas.kept_files import MAX_LIMIT_BYTES, MOST_PATTERNS
 
 MAX_SPEC_BYTES = 128 * 1024
@@ -22,7 +23,7 @@ class RunSpec(BaseModel):
 
     `keep` and `keep_limit_bytes` are rules for the files it writes, see
     `slipway.schemas.kept_files`. `personal_key` names in the same way the folder of one person,
-    see `personal_key_of`.
+    see `personal_key_of`. With a `framework` the ranks form its cluster first.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -36,6 +37,7 @@ class RunSpec(BaseModel):
     stop_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
     keep: Annotated[tuple[str, ...], Field(max_length=MOST_PATTERNS)] = ()
     keep_limit_bytes: Annotated[int, Field(ge=0, le=MAX_LIMIT_BYTES)] = 0
+    framework: FrameworkName | None = None
     hang_after_s: Annotated[float, Field(ge=10, le=7 * 86_400)] | None = None
 
     @field_validator("persistent_key")

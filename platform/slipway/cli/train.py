@@ -20,6 +20,7 @@ from slipway.errors import InvalidInput, NotFound
 from slipway.requirement_files.names import names_packages
 from slipway.resources.jobs import job_body
 from slipway.schemas.backends import BACKENDS
+from slipway.schemas.frameworks import FRAMEWORKS
 from slipway.schemas.money import dollars
 from slipway.schemas.training import JobIn, JobOut, Quote
 from slipway.snapshots import DEFAULT_LIMIT_BYTES, HARD_LIMIT_BYTES, Snapshot, take_snapshot
@@ -41,6 +42,15 @@ NodesOption = Annotated[int | None, typer.Option("--nodes", min=1, help="Number 
 ProcsOption = Annotated[int | None, typer.Option("--procs", min=1, help="Processes per machine.")]
 StrategyOption = Annotated[
     str | None, typer.Option("--strategy", help="Distribution strategy: ddp, zero3, auto …")
+]
+FrameworkOption = Annotated[
+    str | None,
+    typer.Option(
+        "--framework",
+        metavar=f"[{'|'.join(FRAMEWORKS)}]",
+        autocompletion=lambda: list(FRAMEWORKS),
+        help="Form a cluster of it over all processes; the script runs once, connected to it.",
+    ),
 ]
 BackendOption = Annotated[
     str | None,
@@ -177,6 +187,7 @@ def train(
     nodes: NodesOption = None,
     procs: ProcsOption = None,
     strategy: StrategyOption = None,
+    framework: FrameworkOption = None,
     backend: BackendOption = None,
     tier: TierOption = None,
     pool: PoolOption = None,
@@ -217,6 +228,7 @@ def train(
             nodes=nodes,
             procs=procs,
             strategy=strategy,
+            framework=framework,
             backend=backend,
             tier=tier,
             pool=pool,

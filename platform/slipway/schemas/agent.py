@@ -38,6 +38,7 @@ from slipway.schemas.base import (
     Truth,
     Whole,
 )
+from slipway.schemas.frameworks import FrameworkName
 from slipway.schemas.kept_files import FilesReport
 from slipway.schemas.workloads import Labels, ReasonCode, Resources
 from slipway.schemas.workspace_files import FileRequest
@@ -220,7 +221,8 @@ class TaskSpec(AnswerSchema):
     reaches only the `services`. Ranks start once that folder has `checkpoint`, or a newer one. The
     newest one, of at most `copy_limit_bytes`, is copied to the portal (0: none is). At the end,
     files of the working folder that the task wrote and that match a glob of `keep` become artifacts
-    of its run, up to `keep_limit_bytes`.
+    of its run, up to `keep_limit_bytes`. With a `framework` the ranks form its cluster, and `argv`
+    runs on rank 0 alone.
     """
 
     backend: BackendName
@@ -245,6 +247,7 @@ class TaskSpec(AnswerSchema):
     copy_limit_bytes: int = Field(default=0, ge=0)
     keep: list[str] = []
     keep_limit_bytes: int = Field(default=0, ge=0)
+    framework: FrameworkName | None = None
 
 
 class DesiredTask(AnswerSchema):

@@ -32,7 +32,7 @@ _FIELDS: Mapping[StepKind, set[str]] = {
 _NOT_OF_SWEEPS = {"model", "source", "version", "stage", "alias", "message", "approvers"}
 _NOT_OF_JOBS = _NOT_OF_SWEEPS | SWEEP_FIELDS
 # It is one process, and its program has arguments of its own.
-_NOT_OF_NOTEBOOKS = _NOT_OF_JOBS | {"args", "nodes", "procs", "strategy"}
+_NOT_OF_NOTEBOOKS = _NOT_OF_JOBS | {"args", "nodes", "procs", "strategy", "framework"}
 _REQUIRED: Mapping[StepKind, tuple[str, ...]] = {
     "job": ("script",),
     "notebook": ("script",),

@@ -38,6 +38,7 @@ from slipway.schemas.base import (
 )
 from slipway.schemas.datasets import DatasetReference
 from slipway.schemas.environments import EnvironmentReference
+from slipway.schemas.frameworks import FrameworkName
 from slipway.schemas.kept_files import (
     DEFAULT_KEEP,
     DEFAULT_LIMIT_BYTES,
@@ -193,6 +194,7 @@ class StepIn(RequestSchema):
     nodes: Whole = Field(default=1, ge=1, le=1024)
     procs: Whole = Field(default=1, ge=1, le=256)
     strategy: Annotated[Line, Field(max_length=200)] | None = None
+    framework: FrameworkName | None = None
     backend: BackendName = DEFAULT_BACKEND
     requirements: Annotated[Text, Field(max_length=100_000)] | None = None
     requirements_file: RelativePath | None = None

@@ -57,6 +57,7 @@ from slipway.schemas.base import (
 )
 from slipway.schemas.datasets import DatasetReference
 from slipway.schemas.environments import EnvironmentReference
+from slipway.schemas.frameworks import FrameworkName
 from slipway.schemas.kept_files import (
     DEFAULT_KEEP,
     DEFAULT_LIMIT_BYTES,
@@ -135,7 +136,8 @@ class JobIn(RequestSchema):
     split the cost. `parent` is the id of a job or other workload of the project that this job is a
     part of: it is stopped with it, and its cost counts there. Files that it writes in its working
     folder and that match a glob of `keep` become artifacts of its run, up to `keep_limit_bytes` for
-    each node (0: none do).
+    each node (0: none do). With a `framework` (`ray`, `dask`) the ranks form its cluster, and the
+    script runs once, on rank 0.
     """
 
     name: Name | None = None
@@ -148,6 +150,7 @@ class JobIn(RequestSchema):
     nodes: Whole = Field(default=1, ge=1, le=1024)
     procs: Whole = Field(default=1, ge=1, le=256)
     strategy: Annotated[Line, Field(max_length=200)] | None = None
+    framework: FrameworkName | None = None
     backend: BackendName = DEFAULT_BACKEND
     requirements: Annotated[Text, Field(max_length=1_000_000)] | None = None
     requirements_file: RelativePath | None = None
@@ -183,6 +186,7 @@ class JobEdit(RequestSchema):
     nodes: Whole | None = Field(default=None, ge=1, le=1024)
     procs: Whole | None = Field(default=None, ge=1, le=256)
     strategy: Annotated[Line, Field(max_length=200)] | None = None
+    framework: FrameworkName | None = None
     backend: BackendName | None = None
     environment: EnvironmentReference | None = None
     python: PythonVersion | None = None
@@ -274,6 +278,7 @@ class JobOut(AnswerSchema):
     params: dict[str, str]
     strategy: str | None = None
     strategy_reason: str | None = None
+    framework: str | None = None
     backend: str = DEFAULT_BACKEND
     pool: str | None = None
     snapshot: SnapshotOut

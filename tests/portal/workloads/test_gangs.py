@@ -183,6 +183,7 @@ def test_a_job_whose_ranks_stay_apart_says_so_until_they_connect(people: Persona
         for _ in range(2):
             _connections(lease, 3, connected=False)
     assert "None of the 4 ranks has connected to another" in explanation(people, job)
+    assert "needs the framework ray or dask (--framework)" in explanation(people, job)
     assert _events(job) == ["ranks_apart"]
     _connections(tasks[0][0], 4, connected=True)
     _connections(tasks[0][0], 5, connected=False)

@@ -10,6 +10,7 @@ import pytest
 from slipway.schemas.agent import EnvironmentSpec
 from tests.workers.fake_portal import GIB, FakePortal, Key, make_spec
 from tests.workers.machines import Machine, Site, eventually
+from tests.workers.node_agent.gangs import start_gang
 
 # Rank 0 listens on its port, as a framework does, and the others greet it there.
 MEET = """
@@ -73,26 +74,6 @@ LAUNCH = """
 import subprocess
 subprocess.run(["torchrun", "--nproc-per-node", "2", "train.py"], check=True)
 """
-
-
-def start_gang(portal: FakePortal, *argv: str, procs: int = 1, **changes: Any) -> list[Key]:
-    """Start two tasks of some ranks, each on a node of its own, and introduce them."""
-    keys = [
-        portal.state.want(
-            f"t{index}",
-            make_spec(
-                *argv, procs=procs, world_size=2 * procs, first_rank=index * procs, **changes
-            ),
-            node=f"node-{index + 1}",
-            workload_id="gang",
-            index=index,
-        )
-        for index in range(2)
-    ]
-    for key in keys:
-        eventually(lambda key=key: "rendezvous" in portal.state.kinds(key), within_s=900)  # type: ignore[misc]
-    portal.state.introduce(keys)
-    return keys
 
 
 def check_meeting(answers: list[dict[str, Any]]) -> None:

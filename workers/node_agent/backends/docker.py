@@ -295,6 +295,7 @@ class DockerBackend:
             log_bound_bytes=self._settings.log_bound_bytes,
             keep=tuple(spec.keep),
             keep_limit_bytes=spec.keep_limit_bytes,
+            framework=spec.framework or "",
         )
 
     async def phase(self, handle: str) -> Observation:

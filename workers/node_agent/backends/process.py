@@ -256,6 +256,7 @@ class ProcessBackend:
             log_bound_bytes=self._settings.log_bound_bytes,
             keep=tuple(spec.keep),
             keep_limit_bytes=spec.keep_limit_bytes,
+            framework=spec.framework or "",
             listen_path=self._listen_path(order),
         )
 

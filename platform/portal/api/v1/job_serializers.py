@@ -55,6 +55,7 @@ def job_out(job: Job, explainer: Explainer, *, with_files: bool = False) -> JobO
         params=job.params,
         strategy=job.strategy or None,
         strategy_reason=_strategy_reason(job),
+        framework=spec.framework,
         backend=job.workload.backend,
         pool=job.workload.pool and job.workload.pool.name,
         snapshot=snapshot_out(job.snapshot),

@@ -19,7 +19,7 @@ from portal.core.errors import InvalidInput, SlipwayError
 from portal.datasets.models import Version
 from portal.datasets.services.datasets import resolve
 from portal.datasets.services.uses import record_use
-from portal.training.job_specs import S_A_MINUTE, spec_of
+from portal.training.job_specs import S_A_MINUTE, check_strategy, script_ranks, spec_of
 from portal.training.kept_files import rule_text
 from portal.training.models import Job, Snapshot
 from portal.training.project_folder import ProjectFolder
@@ -36,7 +36,6 @@ from portal.workloads.services.resume import resume_workload
 from portal.workloads.services.submission import WorkloadRequest, submit_workload
 from portal.workloads.specs import RunSpec
 from slipway.schemas.environments import INSTALLATION
-from slipway.schemas.strategy import StrategyError, parse_strategy
 from slipway.schemas.training import JobEdit, JobIn, Quote
 from slipway.schemas.truncation import shorten_name
 
@@ -58,12 +57,12 @@ def submit_job(
     Raises InvalidInput, naming the field: no such snapshot, script or tier, a tier that can never
     fit, a strategy that does not, a bad requirement.
     """
-    _check_strategy(requested)
+    check_strategy(requested)
     spec_of(requested)
     snapshot = snapshot_of(project, requested.snapshot)
     if snapshot is None:
         raise _no_snapshot()
-    require_script(snapshot, requested.script, ranks=requested.nodes * requested.procs)
+    require_script(snapshot, requested.script, ranks=script_ranks(requested))
     packages = _packages(project, requested, snapshot)
     spec = spec_of(requested, packages.python_path)
     tier = offered_tier(requested.tier)
@@ -121,11 +120,11 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
     The snapshot may come later. When it is there already, the script must be in it.
     """
     spec_of(spec)
-    _check_strategy(spec)
+    check_strategy(spec)
     _versions(project, spec)
     snapshot = snapshot_of(project, spec.snapshot)
     if snapshot is not None:
-        require_script(snapshot, spec.script, ranks=spec.nodes * spec.procs)
+        require_script(snapshot, spec.script, ranks=script_ranks(spec))
     packages = _packages(project, spec, snapshot)
     is_known = snapshot is not None or spec.requirements or spec.environment
     if not is_known and packages.version is not None:
@@ -172,11 +171,11 @@ def settled_job(*, project: Project, by: User, requested: JobIn) -> JobIn:
     does, and queues nothing.
     """
     spec_of(requested)
-    _check_strategy(requested)
+    check_strategy(requested)
     snapshot = snapshot_of(project, requested.snapshot)
     if snapshot is None:
         raise _no_snapshot()
-    require_script(snapshot, requested.script, ranks=requested.nodes * requested.procs)
+    require_script(snapshot, requested.script, ranks=script_ranks(requested))
     packages = _packages(project, requested, snapshot)
     tier = offered_tier(requested.tier)
     _parent(project, requested.parent)
@@ -275,6 +274,7 @@ def _same_submission(job: Job, edit: JobEdit) -> dict[str, Any]:
         "nodes": workload.nodes,
         "procs": workload.procs,
         "strategy": job.strategy or None,
+        "framework": spec.framework,
         "backend": workload.backend,
         **_same_requirements(job, edit),
         # Another environment has its own; files of the code are read again.
@@ -352,20 +352,6 @@ def _require_python(python: str | None, reference: str, version: EnvironmentVers
             field="python",
             next_step="Leave the Python out, or name another environment.",
         )
-
-
-def _check_strategy(requested: JobIn) -> None:
-    """Refuse a strategy that is none, or that the number of ranks does not suit."""
-    if requested.strategy is None:
-        return
-    try:
-        strategy = parse_strategy(requested.strategy)
-        if not strategy.is_auto:
-            strategy.layout(requested.nodes * requested.procs)
-    except StrategyError as error:
-        raise InvalidInput(
-            error.message, code="bad_strategy", field="strategy", next_step=error.next_step
-        ) from error
 
 
 def _environment(project: Project, by: User, packages: JobPackages, cloned_from: Job | None) -> str:

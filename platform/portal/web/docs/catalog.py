@@ -50,6 +50,7 @@ GROUPS: tuple[tuple[str, tuple[DocsFile, ...]], ...] = (
                     *(
                         "training",
                         "frameworks",
+                        "ray",
                         "sweeps",
                         "pipelines",
                         "schedules",

@@ -18,8 +18,8 @@ from slipway.schemas.training import JobIn
 _NO_CODE = "0" * 64
 # Fields that determine the price.
 _PRICED = (
-    *("name", "script", "tier", "nodes", "procs", "strategy", "backend", "max_hours"),
-    *("requirements", "environment", "python", "pool"),
+    *("name", "script", "tier", "nodes", "procs", "strategy", "backend"),
+    *("framework", "max_hours", "requirements", "environment", "python", "pool"),
 )
 
 

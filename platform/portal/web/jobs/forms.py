@@ -19,6 +19,7 @@ from portal.web.base.pythons import PythonField
 from portal.web.base.shortlist import Shortlist, shortlist
 from portal.workloads.specs import RunSpec
 from slipway.schemas.backends import BACKENDS, DEFAULT_BACKEND
+from slipway.schemas.frameworks import FRAMEWORKS
 from slipway.schemas.kept_files import DEFAULT_KEEP, DEFAULT_LIMIT_BYTES
 from slipway.schemas.training import JobIn
 
@@ -92,6 +93,15 @@ class NewJob(forms.Form):
             "themselves (torchrun, Lightning, accelerate)."
         ),
         widget=forms.TextInput(attrs={**_TEXT, "list": "strategies", "placeholder": "none"}),
+    )
+    framework = forms.ChoiceField(
+        choices=[("", "none"), *((info.name, info.label) for info in FRAMEWORKS.values())],
+        required=False,
+        help_text=(
+            "Forms a cluster over all processes. The script runs once and connects to it by "
+            "ray.init() or Client()."
+        ),
+        widget=forms.Select,
     )
     backend = forms.ChoiceField(
         label="Runs in",
@@ -318,6 +328,7 @@ def clone_initial(job: Job) -> dict[str, Any]:
         "nodes": workload.nodes,
         "procs": workload.procs,
         "strategy": job.strategy,
+        "framework": spec.framework,
         "backend": workload.backend,
         "environment": job.environment_version and job.environment_version.reference,
         "requirements": ""

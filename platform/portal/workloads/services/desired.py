@@ -148,6 +148,7 @@ def _spec(lease: Lease, workload: Workload, secrets: dict[str, str]) -> TaskSpec
         checkpoint=kind.copies.newest(workload_id=workload.pk) if is_alone else None,
         keep=list(spec.keep),
         keep_limit_bytes=spec.keep_limit_bytes,
+        framework=spec.framework,
         copy_limit_bytes=kind.copies.limit_bytes() if is_alone else 0,
     )
 

@@ -34,6 +34,7 @@ from portal.workloads.services.resume import is_resumable
 from portal.workloads.specs import RunSpec
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.backends import DEFAULT_BACKEND, label_of
+from slipway.schemas.frameworks import framework_label
 
 SORTS = {"name": "workload__name", "tier": "workload__tier__slug"}
 READ_SHOWN = 200
@@ -114,6 +115,7 @@ def page_of(status: JobStatus) -> dict[str, Any]:
         "environment": Environment.objects.filter(digest=workload.environment).first(),
         "checkpoints": shortlist(Checkpoint.objects.filter(job=job).order_by("-step"), CHECKPOINTS),
         "files": files_of(job),
+        "framework": framework_label(spec.framework),
         "files_rule": rule_text(spec.keep, spec.keep_limit_bytes),
         "is_resumable": is_resumable(workload),
         "read": shortlist(read_by(workload=workload), READ_SHOWN),

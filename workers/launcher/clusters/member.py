@@ -1,0 +1,108 @@
+"""The part of one rank in a cluster: its number, its resources, and its files."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from workers.launcher.network import endpoint
+from workers.launcher.program import Program
+
+_WAIT_S: Final = 300.0
+_WAIT_VARIABLE: Final = "SLIPWAY_CLUSTER_WAIT_S"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One rank of a job that forms a cluster.
+
+    `cpus` and `memory_bytes` are those of its task, `own_host` is its address for the others, and
+    `meeting` is where rank 0 introduces the ranks to each other. `env` is what the programs of the
+    cluster start with. It has no variables of a rank, because a script that finds some would wait
+    for ranks that run no script.
+    """
+
+    rank: int
+    local_rank: int
+    procs: int
+    world_size: int
+    cpus: int
+    memory_bytes: int
+    meeting: tuple[str, int]
+    own_host: str
+    head_port: int
+    token: str
+    folder: Path
+    wait_s: float
+    env: dict[str, str]
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks of the job."""
+        return self.world_size // self.procs
+
+    @property
+    def own_threads(self) -> int:
+        """This rank's share of the CPUs of its task."""
+        return max(1, self.cpus // self.procs)
+
+    @property
+    def own_memory_bytes(self) -> int:
+        """This rank's share of the memory of its task."""
+        return self.memory_bytes // self.procs
+
+    @property
+    def meeting_text(self) -> str:
+        """The address of the meeting as text."""
+        return endpoint(*self.meeting)
+
+
+def member_of(program: Program, env: Mapping[str, str], cleaned: Mapping[str, str]) -> Member:
+    """Return the rank that has `env`, which is `cleaned` for the programs of the cluster."""
+    rank, procs = int(env["RANK"]), int(env["LOCAL_WORLD_SIZE"])
+    host, port, head_port = env["MASTER_ADDR"], int(env["MASTER_PORT"]), 0
+    own_host = host
+    hosts_file = Path(env.get("SLIPWAY_HOSTFILE", ""))
+    if hosts_file.is_file():
+        own_host = hosts_file.read_text().splitlines()[rank // procs].split()[0]
+    if env.get("SLIPWAY_HOSTS"):
+        head_port = int(env["SLIPWAY_HOSTS"].split(",")[0].rpartition(":")[2])
+    return Member(
+        rank=rank,
+        local_rank=int(env["LOCAL_RANK"]),
+        procs=procs,
+        world_size=int(env["WORLD_SIZE"]),
+        cpus=program.cpus,
+        memory_bytes=program.memory_bytes,
+        meeting=(host, port),
+        own_host=own_host,
+        head_port=head_port,
+        token=env.get("SLIPWAY_TOKEN", ""),
+        folder=Path(env["TMPDIR"]),
+        wait_s=float(env.get(_WAIT_VARIABLE, _WAIT_S)),
+        env={**cleaned, "PYTHONPATH": _python_path(program, cleaned)},
+    )
+
+
+def _python_path(program: Program, env: Mapping[str, str]) -> str:
+    """Return a path on which the nodes of the cluster find the modules of the script."""
+    folder = Path.cwd()
+    places = [folder]
+    if program.kind == "script":
+        places.insert(0, (folder / program.target).resolve().parent)
+    places.extend(folder / entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry)
+    added = [program.additions, *([program.sdk_dir] if program.sdk_dir else [])]
+    return os.pathsep.join(dict.fromkeys([*map(str, places), *added]))
+
+
+def log_line(text: str) -> None:
+    """Write a line of ours into the log of this rank."""
+    sys.stdout.write(f"[slipway] {text}\n")
+    sys.stdout.flush()
+
+
+def python_command(*arguments: str) -> list[str]:
+    """Return a command of the Python of the job."""
+    return [sys.executable, *arguments]
