@@ -214,6 +214,15 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     },
     ("POST", "/api/v1/projects/{project}/jobs"): _job,
     ("POST", "/api/v1/projects/{project}/jobs/quote"): _job,
+    ("POST", "/api/v1/projects/{project}/jobs/{job}/shells"): {"rank": 0},
+    ("PUT", "/api/v1/projects/{project}/jobs/{job}/shells/{shell}/input"): {
+        "offset": 0,
+        "data": "bHMK",
+    },
+    ("PUT", "/api/v1/projects/{project}/jobs/{job}/shells/{shell}/size"): {
+        "rows": 24,
+        "columns": 80,
+    },
     ("POST", "/api/v1/projects/{project}/jobs/{job}/clone"): {"name": "again"},
     ("POST", "/api/v1/projects/{project}/sweeps"): _sweep,
     **PIPELINES,

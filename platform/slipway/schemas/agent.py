@@ -220,7 +220,7 @@ class TaskSpec(AnswerSchema):
     reaches only the `services`. Ranks start once that folder has `checkpoint`, or a newer one. The
     newest one, of at most `copy_limit_bytes`, is copied to the portal (0: none is). At the end,
     files of the working folder that the task wrote and that match a glob of `keep` become artifacts
-    of its run, up to `keep_limit_bytes`.
+    of its run, up to `keep_limit_bytes`. With `shells` people may open shells in it.
     """
 
     backend: BackendName
@@ -245,6 +245,7 @@ class TaskSpec(AnswerSchema):
     copy_limit_bytes: int = Field(default=0, ge=0)
     keep: list[str] = []
     keep_limit_bytes: int = Field(default=0, ge=0)
+    shells: bool = False
 
 
 class DesiredTask(AnswerSchema):
@@ -278,13 +279,14 @@ class BuildAheadRequest(AnswerSchema):
 
 
 class DesiredState(AnswerSchema):
-    """Everything this node should run, as of `version`."""
+    """Everything this node should run, as of `version`, and the tasks with open shells."""
 
     version: int
     tasks: list[DesiredTask]
     prewarm: list[ProgramName] = []
     file_requests: list[FileRequest] = []
     builds_ahead: list[BuildAheadRequest] = []
+    shells: list[TaskKey] = []
 
 
 class RankEnd(AnswerSchema):

@@ -257,6 +257,7 @@ class ProcessBackend:
             keep=tuple(spec.keep),
             keep_limit_bytes=spec.keep_limit_bytes,
             listen_path=self._listen_path(order),
+            shell_path=str(self._folders.shell(handle_of(order.key))) if spec.shells else "",
         )
 
     def _listen_path(self, order: LaunchSpec) -> str:
