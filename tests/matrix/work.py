@@ -116,7 +116,7 @@ def make_work(*, owner: User, project: Project, node: str) -> Work:
     objects = {
         "job": job.pk,
         "workload": job.workload.pk,
-        "shell": open_shell(workload=job.workload, rank=0, by=owner).pk,
+        "shell": open_shell(workload=lease.workload, rank=0, by=owner).pk,
         "snapshot": snapshot.digest,
         "environment": use_environment(project=project, by=owner, requirements=requirements).digest,
         "node": spare.name,

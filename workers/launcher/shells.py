@@ -212,12 +212,15 @@ class TaskShells:
         if not connection.unsent and connection.is_last:
             self._drop(connection)
             return
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.unsent else 0)
+        followed = connection.followed
+        is_behind = followed is not None and connection.offset < followed.size
+        has_more = bool(connection.unsent) or is_behind
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if has_more else 0)
         key = self._selector.get_key(connection.socket)
         if key.events != events:
             self._selector.modify(connection.socket, events, key.data)
-        if connection.followed is not None:
-            self._listen_to(connection.followed)
+        if followed is not None:
+            self._listen_to(followed)
 
     def _fill(self, connection: _Connection) -> None:
         """Add output of the followed shell to what is sent, and its end after all of that."""

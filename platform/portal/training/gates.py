@@ -37,9 +37,11 @@ class ShellOpener:
     other jobs.
     """
 
+    scope: Scope = Scope.WORKLOADS_WRITE
+
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
         """Raise Unauthenticated, NotFound or Forbidden. Store the job on the request."""
-        JobRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE).check(request, path)
+        JobRole(Role.CONTRIBUTOR, self.scope).check(request, path)
         if has_workload_shape(bearer_of(request.headers.get("Authorization", ""))):
             raise Forbidden(
                 "The token of a workload opens no shells.",
@@ -55,9 +57,11 @@ class ShellOpener:
 class ShellOwner:
     """The person who opened the shell, and still may."""
 
+    scope: Scope = Scope.WORKLOADS_WRITE
+
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
         """Raise Unauthenticated, NotFound or Forbidden. Store job and shell on the request."""
-        ShellOpener().check(request, path)
+        ShellOpener(self.scope).check(request, path)
         shells = ShellSession.objects.filter(
             pk=path["shell"],
             lease__workload=gated_job(request).workload_id,

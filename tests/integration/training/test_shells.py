@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 
 import httpx
@@ -17,7 +17,7 @@ import pytest
 
 from tests.jobs import Jobs
 from tests.live import ROOT
-from tests.portals import RunningPortal
+from tests.portals import RunningPortal, running_slipway
 from tests.processes import clean_environment, wait_for
 
 pytestmark = pytest.mark.integration
@@ -76,9 +76,17 @@ class Terminal:
         return self.process.wait(60)
 
 
+@pytest.fixture(scope="module")
+def slipway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
+    """A Slipway with a node and the relay."""
+    folder = tmp_path_factory.mktemp("shells")
+    with running_slipway(folder, SLIPWAY_EMBEDDED_RELAY="true") as portal:
+        yield portal
+
+
 @pytest.fixture
-def client(whole_slipway: Callable[[], RunningPortal]) -> Iterator[httpx.Client]:
-    with whole_slipway().client("root") as client:
+def client(slipway: RunningPortal) -> Iterator[httpx.Client]:
+    with slipway.client("root") as client:
         yield client
 
 
@@ -88,18 +96,17 @@ def job(client: httpx.Client) -> Iterator[tuple[str, str]]:
     slug = f"shells-{secrets.token_hex(3)}"
     client.post("/projects", json={"name": slug}).raise_for_status()
     jobs = Jobs(client, project=slug)
-    job_id = jobs.submit(_WAITS)
+    job_id = jobs.submit(_WAITS, keep=[])
     jobs.wait_for(job_id, "running", within_s=180)
     yield slug, job_id
     client.post(f"/projects/{slug}/jobs/{job_id}/cancel").raise_for_status()
 
 
 def test_a_shell_from_the_command_line(
-    whole_slipway: Callable[[], RunningPortal], client: httpx.Client, job: tuple[str, str]
+    slipway: RunningPortal, client: httpx.Client, job: tuple[str, str]
 ) -> None:
     slug, job_id = job
-    portal = whole_slipway()
-    terminal = Terminal(portal, "job", "shell", job_id, "--project", slug)
+    terminal = Terminal(slipway, "job", "shell", job_id, "--project", slug)
     terminal.until(r"[$#] ")
     terminal.type("stty size; echo me=$SLIPWAY_WORKLOAD rank=$RANK 'Grüße 🚢'\n")
     terminal.until(f"30 111\r\nme={job_id} rank=0 Grüße 🚢\r\n")
@@ -131,20 +138,19 @@ def test_a_shell_from_the_command_line(
 
 
 def test_a_shell_ends_with_its_job_and_is_refused_to_others(
-    whole_slipway: Callable[[], RunningPortal], client: httpx.Client, job: tuple[str, str]
+    slipway: RunningPortal, client: httpx.Client, job: tuple[str, str]
 ) -> None:
     slug, job_id = job
-    portal = whole_slipway()
     shells = f"/projects/{slug}/jobs/{job_id}/shells"
-    with portal.client("alice") as stranger:
+    with slipway.client("alice") as stranger:
         assert stranger.post(shells, json={}).status_code == 404
     refused = client.post(shells, json={"rank": 3})
     assert (refused.status_code, refused.json()["field"]) == (422, "rank")
-    terminal = Terminal(portal, "job", "shell", job_id, "--project", slug)
+    terminal = Terminal(slipway, "job", "shell", job_id, "--project", slug)
     terminal.until(r"[$#] ")
     terminal.type("touch go-on; sleep 1000\n")
     terminal.until("The task has ended")
     assert terminal.end() == 1
-    Jobs(client, project=slug).end_of(job_id)
+    Jobs(client, project=slug).end_of(job_id, within_s=120)
     over = client.post(shells, json={})
     assert (over.status_code, over.json()["code"]) == (409, "not_running")

@@ -11,13 +11,19 @@ from portal.api.job_stream.authorization import StreamAuthorization, may_still
 from portal.api.shells.door import packed
 from portal.core.streams import StreamThread
 from portal.workloads.models import ShellSession
-from portal.workloads.services.shells import door_of, end_shell, note_followed
+from portal.workloads.services.shells import (
+    door_of,
+    end_shell,
+    has_task_ended,
+    note_followed,
+)
 from slipway.schemas.accounts import Role, Scope
 
 _THREAD: Final = StreamThread("shells")
 _CONNECT_WITHIN_S: Final = 30.0
 _AGAIN_S: Final = 0.05
 _CHECK_EVERY_S: Final = 10.0
+_LOOK_EVERY_S: Final = 0.5
 _LINE_LIMIT: Final = 128 << 10
 _HELLO: Final = b"retry: 1000\n\n"
 _HEARTBEAT: Final = b": still here\n\n"
@@ -39,6 +45,10 @@ class _Lost(Exception):
     """The connection to the shim ended before the shell did."""
 
 
+class _TaskEnded(Exception):
+    """The task has ended, which its node may not have been able to say."""
+
+
 async def shell_events(stream: ShellStream) -> AsyncIterator[bytes]:
     """Start the shell unless it runs, and yield its output until it ends or access is lost."""
     yield _HELLO
@@ -48,6 +58,9 @@ async def shell_events(stream: ShellStream) -> AsyncIterator[bytes]:
             reader, writer = await _connect(stream, offset)
         except TimeoutError:
             yield await _ended(stream, {"reason": "lost", "detail": _UNREACHABLE})
+            return
+        except _TaskEnded:
+            yield await _ended(stream, {"reason": "task_ended"})
             return
         except ValueError as error:
             yield await _ended(stream, {"reason": "not_started", "detail": str(error)})
@@ -80,7 +93,12 @@ async def shell_events(stream: ShellStream) -> AsyncIterator[bytes]:
 async def _connect(
     stream: ShellStream, offset: int
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Open the shell and follow it. Raises TimeoutError, and ValueError if it is refused."""
+    """Open the shell and follow it.
+
+    Raises TimeoutError, _TaskEnded, and ValueError if it is refused.
+    """
+    loop = asyncio.get_running_loop()
+    checked_at = loop.time()
     size = {"rows": stream.rows, "columns": stream.columns}
     begin = {"op": "open", "shell": stream.shell.pk, "rank": stream.shell.rank, **size}
     async with asyncio.timeout(_CONNECT_WITHIN_S):
@@ -94,6 +112,10 @@ async def _connect(
                 writer.write(packed(follow))
                 await writer.drain()
                 return reader, writer
+            if loop.time() - checked_at >= _LOOK_EVERY_S:
+                checked_at = loop.time()
+                if await _THREAD.run(lambda: has_task_ended(stream.shell)):
+                    raise _TaskEnded
             await asyncio.sleep(_AGAIN_S)
 
 

@@ -98,6 +98,11 @@ def note_followed(shell: ShellSession) -> bool:
     return bool(ShellSession.objects.open().filter(pk=shell.pk).update(seen_at=clock.now()))
 
 
+def has_task_ended(shell: ShellSession) -> bool:
+    """Return whether the task of a shell has ended, and the shell with it."""
+    return not Lease.objects.open().filter(pk=shell.lease_id).exists()
+
+
 def end_unattended() -> None:
     """End shells whose task has ended, or which nobody follows any more."""
     shells = ShellSession.objects.open().select_related("lease", "user")
