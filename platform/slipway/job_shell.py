@@ -27,13 +27,13 @@ _NOT_READY = "shell_not_ready"
 
 
 class JobShell:
-    """An open shell. `facts` says where it is. `end` is None until it has ended."""
+    """An open shell. `details` say where it is. `end` is None until it has ended."""
 
-    def __init__(self, connection: Connection, path: tuple[str, ...], facts: ShellOut) -> None:
+    def __init__(self, connection: Connection, path: tuple[str, ...], details: ShellOut) -> None:
         self._connection = connection
-        self._path = (*path, facts.id)
+        self._path = (*path, details.id)
         self._typed = 0
-        self.facts = facts
+        self.details = details
         self.end: ShellEnd | None = None
 
     def output(self, *, rows: int = 24, columns: int = 80) -> Iterator[bytes]:

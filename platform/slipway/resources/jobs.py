@@ -198,8 +198,8 @@ class Jobs:
     def open_shell(self, job: str, *, project: str, rank: int = 0) -> JobShell:
         """Open a shell in the running task of a rank, with its rights and variables."""
         path = (*_path(project, job), "shells")
-        facts = self._connection.fetch(ShellOut, "POST", *path, body=ShellIn(rank=rank))
-        return JobShell(self._connection, path, facts)
+        details = self._connection.fetch(ShellOut, "POST", *path, body=ShellIn(rank=rank))
+        return JobShell(self._connection, path, details)
 
     def events(self, job: str, *, project: str) -> Pages[WorkloadEventOut]:
         """List the events of a job, newest first."""
