@@ -114,8 +114,8 @@ def end_unattended() -> None:
 
 def shell_tasks(node: Node) -> list[TaskKey]:
     """Return the tasks of a node with open shells."""
-    leases = ShellSession.objects.at(node).order_by("lease").values_list("lease", flat=True)
-    rows = Lease.objects.filter(pk__in=leases.distinct()).order_by("pk")
+    leases = ShellSession.objects.at(node).order_by().values("lease")
+    rows = Lease.objects.filter(pk__in=leases).order_by("pk")
     return [TaskKey(task_id=lease.task_id, epoch=lease.epoch) for lease in rows]
 
 
