@@ -239,10 +239,9 @@ def test_bad_requests_are_answered_and_change_nothing(site: Site, task: Key) -> 
         with _connect(path) as connection:
             connection.sendall(line)
             assert json.loads(connection.makefile("rb").readline())["error"] == "invalid"
-    with _connect(path) as connection:
-        with suppress(ConnectionError):
-            connection.sendall(b"x" * (200 << 10))
-            assert connection.recv(1) == b""
+    with _connect(path) as connection, suppress(ConnectionError):
+        connection.sendall(b"x" * (200 << 10))
+        assert connection.recv(1) == b""
     names = [f"shl_m{number}" for number in range(MAX_SHELLS)]
     answers = [Shell(path, name=name).opened for name in names]
     assert answers[-1]["error"] == "too_many_shells"
