@@ -17,6 +17,7 @@ from tests.model_files import artifacts_folder
 from tests.personas import PASSWORD
 
 Body = dict[str, Any] | bytes
+_SHELLS = "/api/v1/projects/{project}/jobs/{job}/shells"
 Maker = Callable[[World, User | None], Body]
 
 
@@ -214,6 +215,9 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     },
     ("POST", "/api/v1/projects/{project}/jobs"): _job,
     ("POST", "/api/v1/projects/{project}/jobs/quote"): _job,
+    ("POST", _SHELLS): {"rank": 0},
+    ("PUT", f"{_SHELLS}/{{shell}}/input"): {"offset": 0, "data": "bHMK"},
+    ("PUT", f"{_SHELLS}/{{shell}}/size"): {"rows": 24, "columns": 80},
     ("POST", "/api/v1/projects/{project}/jobs/{job}/clone"): {"name": "again"},
     ("POST", "/api/v1/projects/{project}/sweeps"): _sweep,
     **PIPELINES,

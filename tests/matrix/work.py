@@ -27,6 +27,7 @@ from portal.workloads.scheduling import run_passes
 from portal.workloads.services.heartbeats import heartbeat
 from portal.workloads.services.logs import append_log
 from portal.workloads.services.reports import accept_reports
+from portal.workloads.services.shells import open_shell
 from portal.workloads.services.snapshots import apply_build_report
 from portal.workloads.tokens import token_of
 from slipway.schemas.agent import (
@@ -115,6 +116,7 @@ def make_work(*, owner: User, project: Project, node: str) -> Work:
     objects = {
         "job": job.pk,
         "workload": job.workload.pk,
+        "shell": open_shell(workload=lease.workload, rank=0, by=owner).pk,
         "snapshot": snapshot.digest,
         "environment": use_environment(project=project, by=owner, requirements=requirements).digest,
         "node": spare.name,

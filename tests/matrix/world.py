@@ -96,6 +96,7 @@ PARAMETERS = {
     "/notebook-runs/{job}": Parameter("job", f"wl_{MISSING_ULID}"),
     "/notebooks/runs/{job}": Parameter("job", f"wl_{MISSING_ULID}"),
     "/jobs/{job}": Parameter("job", f"job_{MISSING_ULID}"),
+    "/shells/{shell}": Parameter("shell", f"shl_{MISSING_ULID}"),
     "/optuna-storages/{storage}": Parameter("optuna storage", "no-such-storage"),
     "/optuna-studies/{study}": Parameter("optuna study", f"ost_{MISSING_ULID}"),
     "/sweeps/{sweep}": Parameter("sweep", f"swp_{MISSING_ULID}"),

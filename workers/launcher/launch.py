@@ -133,6 +133,8 @@ class Launch:
     cold_reason: str = ""
     # Socket that a server of the platform listens on, where the node cannot be dialled.
     listen_path: str = ""
+    # Socket for shells of people, which the agent alone can reach. Empty: there are none.
+    shell_path: str = ""
     # Globs of files in the working folder that are kept at the end, and their bytes in all.
     keep: tuple[str, ...] = ()
     keep_limit_bytes: int = 0

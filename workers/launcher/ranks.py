@@ -154,7 +154,7 @@ def start_rank(
             # It keeps its number: objects of the shim close their own ones when they are released.
             kept = listener.detach()
             env = {**env, LISTENER_VARIABLE: str(kept)}
-        _enter(launch, writing, shim, forked=forked, sandbox=sandbox, kept=kept)
+        enter_task(launch, writing, shim, forked=forked, sandbox=sandbox, kept=kept)
         if forked:
             return InRank(program, env)
         _replace(program, env)
@@ -185,13 +185,13 @@ def start_helper(
         os.close(writing)
         raise
     if pid == 0:
-        _enter(launch, writing, shim, forked=False, sandbox=sandbox, kept=None)
+        enter_task(launch, writing, shim, forked=False, sandbox=sandbox, kept=None)
         _replace(program, env)
     os.close(writing)
     return Helper(pid, reading)
 
 
-def _enter(
+def enter_task(
     launch: Launch,
     output: int,
     shim: int,

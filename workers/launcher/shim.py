@@ -9,7 +9,6 @@ import json
 import os
 import selectors
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -18,7 +17,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Final, Protocol
+from typing import Final
 
 from workers.launcher import exit_reasons
 from workers.launcher.atomic_files import create_once
@@ -29,11 +28,12 @@ from workers.launcher.disk_watch import DiskWatch
 from workers.launcher.file_keeper import FileKeeper, log_lines
 from workers.launcher.gang import GangPorts, write_host_file
 from workers.launcher.journal import ENDED, Journal
-from workers.launcher.launch import Gang, Launch, RendezvousAddress, StopRequest
+from workers.launcher.launch import Gang, Launch, StopRequest
 from workers.launcher.lease import Lease
 from workers.launcher.processes import ProcessMark, living_descendants, uptime_s
 from workers.launcher.progress import RankProgress
 from workers.launcher.rank_env import rank_environment, without_contract
+from workers.launcher.rank_store import RankStore, StoreHost
 from workers.launcher.ranks import (
     InRank,
     Rank,
@@ -44,9 +44,10 @@ from workers.launcher.ranks import (
     view_of,
 )
 from workers.launcher.sandbox import Sandbox
+from workers.launcher.shells import TaskShells
 from workers.launcher.shutdown import Shutdown, has_descendants, offer_to_oom_killer
-from workers.launcher.sidecars import SidecarProcess
 from workers.launcher.task_socket import Failure, TaskSocket, notify_agent
+from workers.launcher.terminal import Terminal, start_terminal
 from workers.launcher.usage import SAMPLE_EVERY_S, UsageMeter, append_sample
 
 _TICK_S: Final = 1.0
@@ -58,13 +59,6 @@ _JOIN_POLL_S: Final = 0.01
 _NOTE_WAIT_AFTER_S: Final = 1.0
 
 
-class StoreHost(Protocol):
-    """Rendezvous store that a warm process provides, served by the shim beside its ranks."""
-
-    def serve(self, listening: int, address: str, port: int) -> object:
-        """Serve on a listening socket. The caller must keep a reference to the returned store."""
-
-
 class Shim:
     """Supervises one task from its first process to its last line."""
 
@@ -72,7 +66,7 @@ class Shim:
         if launch.in_container:
             launch = replace(launch, cgroup=container_cgroup())
         self._launch = launch
-        self._host = host
+        self._store = None if host is None else RankStore(host)
         self._journal = Journal(launch.folder.journal)
         self._ranks: list[Rank] = []
         self._ending = Shutdown(launch)
@@ -82,8 +76,6 @@ class Shim:
         self._lease = Lease(Path(launch.shared_dir))
         self._selector = selectors.DefaultSelector()
         self._ports: GangPorts | None = None
-        self._store: object | None = None
-        self._sidecar: SidecarProcess | None = None
         now = uptime_s()
         self._active_at_s = self._sampled_at_s = now
         self._notified_at_s = 0.0
@@ -94,6 +86,8 @@ class Shim:
         self._output_waits = False
         self._contact: TaskSocket | None = None
         self._sandbox: Sandbox | None = None
+        self._shells: TaskShells | None = None
+        self._variables: list[dict[str, str]] = []
         self._keeper = FileKeeper(launch)
 
     def run(self) -> InRank | None:
@@ -122,6 +116,8 @@ class Shim:
         self._contact = TaskSocket(Path(self._launch.contact_path))
         if confined.uid is not None and confined.gid is not None:
             self._contact.grant_access(confined.uid, confined.gid)
+        shell_path = self._launch.shell_path
+        self._shells = TaskShells(shell_path, self._selector, self._start_terminal)
         spare_us = offer_to_oom_killer()
         if confined.level == "shared":
             self._confine()
@@ -166,13 +162,13 @@ class Shim:
     def _start(self) -> InRank | None:
         launch = self._launch
         program = program_of(launch)
-        warm = self._host is not None and program.in_place
+        warm = self._store is not None and program.in_place
         # The platform's own programs have no ranks to connect, and clusters connect them otherwise.
         is_plain = program.kind != "own" and not program.framework
         serves_store = warm and is_plain and not program.brings_own_launcher
         serves_store = serves_store and launch.first_rank == 0
-        if serves_store and launch.confined.level == "namespaces":
-            self._sidecar = SidecarProcess(self._run_store_process, 1)
+        if self._store is not None and serves_store and launch.confined.level == "namespaces":
+            self._store.prepare()
         sandbox = None
         listener = open_listener(launch, program)
         if launch.confined.level == "namespaces":
@@ -189,6 +185,7 @@ class Shim:
             env = rank_environment(launch, local_rank, gang)
             if program.brings_own_launcher:
                 env = without_contract(env)
+            self._variables.append(env)
             rank = launch.first_rank + local_rank
             started = start_rank(
                 launch,
@@ -204,11 +201,11 @@ class Shim:
             self._ranks.append(started)
         if listener is not None:
             listener.close()
-        if sandbox is not None and self._keeper.is_on:
-            self._sandbox = sandbox
-        elif sandbox is not None:
-            sandbox.close()
-        self._serve_store(gang.meeting)
+        # Files are kept, and shells started, where the ranks ran.
+        self._sandbox = sandbox
+        listening = None if self._ports is None else self._ports.take_store()
+        if listening is not None and self._store is not None:
+            self._store.serve(listening, gang.meeting)
         self._connections.begin(gang)
         self._note("running", warm=warm, message=launch.start_message(warm=warm))
         return None
@@ -240,34 +237,23 @@ class Shim:
                 is_noted = True
         return gang
 
-    def _serve_store(self, meeting: RendezvousAddress) -> None:
-        listening = None if self._ports is None else self._ports.take_store()
-        if listening is None or self._host is None:
-            return
-        if self._sidecar is not None:
-            self._sidecar.send_socket(listening)
-            self._sidecar.close()
-        else:
-            # After the last fork, because a fork would lose the store's threads.
-            self._store = self._host.serve(listening.detach(), meeting.address, meeting.port)
-
     def _store_pid(self) -> int:
-        return os.getpid() if self._sidecar is None else self._sidecar.pid
+        return os.getpid() if self._store is None else self._store.pid
 
-    def _run_store_process(self, sockets: list[socket.socket]) -> None:
-        """Run as the sidecar process: serve the store at the address that the ranks have."""
-        assert self._host is not None  # noqa: S101 - only started with a host
-        address, port = sockets[0].getsockname()[:2]
-        self._store = self._host.serve(sockets[0].detach(), address, port)
-        while True:
-            signal.pause()
+    def _start_terminal(self, rank: int, rows: int, columns: int) -> Terminal:
+        """Start a shell with the variables of a rank. Raises OSError."""
+        local_rank = rank - self._launch.first_rank
+        if not 0 <= local_rank < len(self._variables):
+            raise OSError(0, "The ranks have not started yet.")
+        env = {**self._variables[local_rank], "TERM": "xterm-256color"}
+        return start_terminal(self._launch, env, sandbox=self._sandbox, rows=rows, columns=columns)
 
     def _release_descriptors(self) -> None:
         """In a forked rank: no object may close, when it is collected, a number that is reused."""
-        held = (self._selector, self._contact, self._ports, self._sidecar)
+        held = (self._selector, self._contact, self._ports, self._store, self._shells)
         for thing in held:
             with suppress(OSError):
-                if isinstance(thing, TaskSocket | GangPorts):
+                if isinstance(thing, TaskSocket | GangPorts | TaskShells):
                     thing.release()
                 elif thing is not None:
                     thing.close()
@@ -275,8 +261,10 @@ class Shim:
     # The loop
 
     def _run_once(self, waking: int) -> None:
-        for key, _ in self._selector.select(self._patience_s()):
-            if key.data is None:
+        for key, mask in self._selector.select(self._patience_s()):
+            if callable(key.data):
+                key.data(mask)
+            elif key.data is None:
                 self._polled_at_s = 0.0
                 with suppress(BlockingIOError):
                     os.read(waking, 4096)
@@ -289,6 +277,8 @@ class Shim:
             self._polled_at_s = uptime_s()
             self._obey()
             self._watch()
+            if self._shells is not None:
+                self._shells.step()
             self._progress.flush_due()
             self._connections.step([rank.pid for rank in self._ranks], self._store_pid())
         self._disk.step()
@@ -343,6 +333,8 @@ class Shim:
                 break
             self._usage.reaped(usage)
             code = os.waitstatus_to_exitcode(status)
+            if self._shells is not None:
+                self._shells.exited(pid, code)
             for rank in self._ranks:
                 if rank.pid == pid and rank.running:
                     rank.ended_at_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
@@ -405,6 +397,8 @@ class Shim:
     def _end_unstarted(self) -> None:
         """End before any rank was started: the task was stopped while it waited for others."""
         self._ending.kill_tree()
+        if self._shells is not None:
+            self._shells.close()
         if self._contact is not None:
             self._contact.close()
         verdict = exit_reasons.judge(self._evidence())
@@ -412,9 +406,13 @@ class Shim:
 
     def _finish(self) -> None:
         """Keep files, leave no process behind, keep the last output, and write how it ended."""
+        if self._shells is not None:
+            self._shells.close()
         if not any(ending.failed for ending in self._endings()):
             self._connections.finish(self._store_pid())
         self._keep_files()
+        if self._sandbox is not None:
+            self._sandbox.close()
         self._ending.kill_tree()
         deadline = time.monotonic() + _DRAIN_PATIENCE_S
         while has_descendants() and time.monotonic() < deadline:
@@ -456,8 +454,6 @@ class Shim:
         report = self._keeper.run(
             self._sandbox, lease=self._lease, killed_after_s=stop_s, failed=failed, log=self._log
         )
-        if self._sandbox is not None:
-            self._sandbox.close()
         if lines := log_lines(report):
             self._log(lines)
             self._note("progress", files=report)

@@ -188,10 +188,10 @@ class Agent:
             "default environment": self._prepare_default_environment,
             "Pythons": self._follow_pythons,
             "retention": lambda: prune_periodically(self._folders, self._table),
+            "relay": NodeRelay(
+                self._portal, self._settings.url, served_by(self._table, self._folders)
+            ).run,
         }
-        if self._settings.allocation is not None:
-            served = served_by(self._table, self._folders)
-            parts["relay"] = NodeRelay(self._portal, self._settings.url, served).run
         async with asyncio.TaskGroup() as group:
             for name, part in parts.items():
                 group.create_task(_run_forever(name, part))

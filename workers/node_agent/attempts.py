@@ -153,6 +153,8 @@ class Attempt:
         self.stop_here: StopRequest | None = None
         # Set when the task has to end because the disk runs short.
         self.disk_stop: StopRequest | None = None
+        # Somebody has opened a shell in it, or is about to.
+        self.has_shells = False
         self.unwritten_end: dict[str, Any] | None = None
         self.notifier = Notifier()
 

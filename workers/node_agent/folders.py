@@ -137,6 +137,10 @@ class NodeFolders:
         """Return the socket that a served task listens on, if the relay leads to it."""
         return self.listeners / hashlib.sha256(handle.encode()).hexdigest()[:16]
 
+    def shell(self, handle: str) -> Path:
+        """Return the socket by which the agent reaches the shells of a task."""
+        return self.listeners / f"{hashlib.sha256(handle.encode()).hexdigest()[:16]}s"
+
     def task(self, handle: str) -> TaskFolder:
         """Return the folder of one attempt. Raises StartError for an invalid name."""
         return TaskFolder(self.tasks / checked_name(handle, "task id"))

@@ -88,8 +88,10 @@ class Reconciler:
                 attempt.desired = task
             elif task.action == "start" and task.spec is not None and not self._closing:
                 self._begin(task)
+        shells = {handle_of(key) for key in desired.shells}
         for attempt in self._table:
             attempt.known_to_portal = True
+            attempt.has_shells = attempt.handle in shells
             if attempt.handle not in listed:
                 attempt.desired = None
         self._table.notify()

@@ -1,7 +1,8 @@
 """The agent's end of the relay: serves the workloads of this node over one outward connection.
 
-Only sockets that shims of this agent listen on are reached, by their own paths. Neither the relay
-nor user code can name an address or another path.
+The nodes of pools connect for their servers, and all nodes for the shells of people in tasks. Only
+sockets that shims of this agent listen on are reached, by their own paths. Neither the relay nor
+user code can name an address or another path.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ import pydantic
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, InvalidURI
 
-from slipway.schemas.relay import RELAY_PATH, RelayGrant, RelayTarget
+from slipway.schemas.relay import RELAY_PATH, RelayGrant, RelayTarget, ShellTarget
 from workers.node_agent.attempts import AttemptTable
 from workers.node_agent.folders import NodeFolders
 from workers.node_agent.portal import Portal
@@ -168,9 +169,15 @@ def served_by(table: AttemptTable, folders: NodeFolders) -> Served:
         sockets = {}
         for attempt in table:
             path = folders.listener(attempt.handle)
+            record = attempt.record
             if not attempt.finished and is_own_socket(path):
-                record = attempt.record
                 target = RelayTarget(workload_id=record.workload_id, epoch=record.epoch)
+                sockets[target.name] = (target, path)
+            path = folders.shell(attempt.handle)
+            if attempt.has_shells and not attempt.finished and is_own_socket(path):
+                target = ShellTarget(
+                    workload_id=record.workload_id, epoch=record.epoch, task_id=record.task_id
+                )
                 sockets[target.name] = (target, path)
         return sockets
 

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -104,6 +105,8 @@ class AttemptRunner:
             await backend.remove(self._attempt.handle)
         except (OSError, StartError) as error:
             log.warning("%s could not be removed: %s", self._attempt.handle, error)
+        with suppress(OSError):
+            self._services.folders.shell(self._attempt.handle).unlink(missing_ok=True)
 
     async def _free_disk(self) -> None:
         """Delete what a task that filled the disk has left, before the portal forgets the task."""

@@ -7,7 +7,7 @@ from typing import Final
 
 import pydantic
 
-from slipway.schemas.relay import RelayGrant, RelayTarget
+from slipway.schemas.relay import AnyTarget, RelayGrant
 from workers.portal_client.client import AsyncPortalClient, PortalRefused, PortalUnreachable, parsed
 from workers.relay.doors import Door
 from workers.relay.frames import Frame, FrameKind, ProtocolError, RegisterAnswer, pack_text
@@ -20,6 +20,7 @@ _POLICY_VIOLATION: Final = 1008
 _LOST: Final = "The connection to the node was lost."
 _REMOVED: Final = "The node is not known any more."
 _CHECKS_AT_ONCE: Final = 16
+_TARGET: Final = pydantic.TypeAdapter[AnyTarget](AnyTarget)
 
 
 class Portal:
@@ -81,7 +82,7 @@ class NodeConnection:
     def _on_message(self, frame: Frame) -> None:
         if frame.kind is FrameKind.REGISTER:
             try:
-                target = RelayTarget.model_validate_json(frame.text)
+                target = _TARGET.validate_json(frame.text)
             except pydantic.ValidationError:
                 raise ProtocolError("a REGISTER frame holds no target") from None
             if self._registering >= MAX_TARGETS:
@@ -101,7 +102,7 @@ class NodeConnection:
         self._registering -= 1
         self._tasks.discard(task)
 
-    async def _register(self, target: RelayTarget) -> None:
+    async def _register(self, target: AnyTarget) -> None:
         try:
             reason, is_final = await self._refusal_of(target), True
         except PortalRefused as error:
@@ -119,7 +120,7 @@ class NodeConnection:
         answer = RegisterAnswer(name=target.name, reason=reason, is_final=bool(reason) and is_final)
         self._multiplexer.post(pack_text(FrameKind.ANSWER, 0, answer.model_dump_json()))
 
-    async def _refusal_of(self, target: RelayTarget) -> str:
+    async def _refusal_of(self, target: AnyTarget) -> str:
         """Return why the node may not serve the target, or nothing.
 
         Raises PortalUnreachable or PortalRefused.
@@ -127,9 +128,9 @@ class NodeConnection:
         if len(self._doors) >= MAX_TARGETS and target.name not in self._doors:
             return f"A node serves at most {MAX_TARGETS} workloads."
         async with self._asking:
-            if target not in self._grant.targets:
+            if not self._grant.allows(target):
                 self._grant = await self._portal.grant(self._token)
-        if target not in self._grant.targets:
+        if not self._grant.allows(target):
             return "No such workload runs on this node."
         return ""
 
@@ -147,6 +148,6 @@ class NodeConnection:
                 await self.close(_REMOVED)
                 return
             for name, door in list(self._doors.items()):
-                if door.target not in self._grant.targets:
+                if not self._grant.allows(door.target):
                     del self._doors[name]
                     door.close("The workload has left the node.")

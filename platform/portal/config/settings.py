@@ -1,5 +1,6 @@
 """Django's settings, derived from the one typed table in `portal.config.env`."""
 
+from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -8,6 +9,7 @@ from portal.config.databases import database_from, tracking_database_from
 from portal.config.env import ROOT, STATIC_FOLDER, env
 from portal.config.hosts import portal_hosts
 from portal.config.logs import logging_from
+from portal.config.relay import folder_of as relay_folder
 from portal.config.tracking_server import artifacts_url, socket_of
 from portal.web.docs.client import add_static_headers
 
@@ -30,6 +32,7 @@ SLIPWAY_NOTEBOOKS_HUB_API = f"http://127.0.0.1:{ENV.notebooks_hub_port}/hub/api"
 SLIPWAY_RELAY_PUBLIC_URL = ENV.relay_public_url
 SLIPWAY_RELAY_PORT = ENV.relay_port
 SLIPWAY_HAS_RELAY = ENV.embedded_relay
+SLIPWAY_RELAY_FOLDER = partial(relay_folder, ENV)
 # Packages that nodes install for tasks without an environment.
 SLIPWAY_JOB_REQUIREMENTS = ROOT / "requirements" / "jobs.txt"
 SLIPWAY_PACKAGE_INDEXES = ENV.package_indexes

@@ -68,6 +68,7 @@ JOB = Kind(
     presentation=PRESENTATION,
     has_run=True,
     reports_silence=True,
+    has_shells=True,
 )
 register_kind(JOB)
 

@@ -179,7 +179,8 @@ class Kind:
     nodes should keep a warm process of it now.
     `grouping` says what its workloads are parts of. Without it they are not added up. With
     `has_run` each workload has one MLflow run, which follows its state. With `reports_silence` one
-    that runs without output, steps and use of a processor is reported, see `silence`.
+    that runs without output, steps and use of a processor is reported, see `silence`. With
+    `has_shells` people open shells in its tasks.
     """
 
     name: str
@@ -191,6 +192,7 @@ class Kind:
     hang_after_s: float | None = None
     warm: str | None = None
     keeps_warm: Callable[[], bool] = _always
+    has_shells: bool = False
     scopes: tuple[Scope, ...] = (
         Scope.PROJECTS_READ,
         Scope.FILES_READ,

@@ -7,6 +7,7 @@ from portal.workloads.allocations import tend_allocations
 from portal.workloads.reconciler import delete_old_samples as forget_old_samples
 from portal.workloads.reconciler import reconcile
 from portal.workloads.scheduling import run_passes
+from portal.workloads.services.shells import end_unattended
 from portal.workloads.silence import find_silent
 
 # Task → how often it runs even if nothing enqueues it.
@@ -15,6 +16,7 @@ PERIODIC = {
     "workloads.tend_allocations": timedelta(seconds=1),
     "workloads.delete_usage_samples": timedelta(hours=1),
     "workloads.find_silent": timedelta(minutes=1),
+    "workloads.end_shells": timedelta(seconds=20),
 }
 
 
@@ -47,3 +49,9 @@ def delete_usage_samples() -> None:
 def find_silent_workloads() -> None:
     """Report running work that writes nothing and uses no processor."""
     find_silent()
+
+
+@background_task("workloads.end_shells")
+def end_shells() -> None:
+    """Record the end of shells that nobody follows any more."""
+    end_unattended()

@@ -16,6 +16,7 @@ from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.quantities import parse_pairs
 from slipway.cli.session import Session, command
+from slipway.cli.shell import attach, check_platform
 from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.cli.train import (
     DEFAULT_MAX_MB,
@@ -47,7 +48,7 @@ from slipway.schemas.training import JobOut, LogPiece
 from slipway.schemas.workloads import WorkloadState
 from slipway.snapshots.limits import size_text
 
-app = typer.Typer(no_args_is_help=True, help="Training jobs: list, log, cancel, resume, clone.")
+app = typer.Typer(no_args_is_help=True, help="Training jobs: logs, shells, cancel, resume, clone.")
 _NAMED = 10
 
 JobArgument = Annotated[
@@ -298,6 +299,21 @@ def _download(
     elif session.output.quiet:
         session.output.line(str(file))
     session.output.note(f"{file}: {size_bytes:,} bytes of {content_name}.")
+
+
+@command(app, "shell")
+def shell(
+    session: Session,
+    job: JobArgument,
+    project: ProjectOption = None,
+    rank: Annotated[int, typer.Option("--rank", min=0, help="Rank to open it beside.")] = 0,
+) -> None:
+    """Open a shell in a running job, with the rights and variables of a rank."""
+    if session.output.as_json:
+        raise UsageMistake("A shell is text, not JSON.", next_step="Leave out --json.")
+    check_platform()
+    opened = session.client.jobs.open_shell(job, project=session.project(project), rank=rank)
+    raise typer.Exit(attach(opened))
 
 
 @command(app, "cancel")

@@ -5,11 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from slipway.connection import Connection, address
 from slipway.errors import ConnectionFailed
+from slipway.job_shell import JobShell
 from slipway.log_stream import News, Trouble, follow, offset_of
 from slipway.pages import Pages
 from slipway.resources.requests import build
 from slipway.schemas.backends import BackendName
 from slipway.schemas.base import PageOf
+from slipway.schemas.shells import ShellIn, ShellOut
 from slipway.schemas.training import (
     LOG_READ_BYTES,
     CheckpointOut,
@@ -196,6 +198,12 @@ class Jobs:
             max_attempts=max_attempts,
         )
         return self._connection.fetch(JobOut, "POST", *_path(project, job), "clone", body=body)
+
+    def open_shell(self, job: str, *, project: str, rank: int = 0) -> JobShell:
+        """Open a shell in the running task of a rank, with its rights and variables."""
+        path = (*_path(project, job), "shells")
+        details = self._connection.fetch(ShellOut, "POST", *path, body=ShellIn(rank=rank))
+        return JobShell(self._connection, path, details)
 
     def events(self, job: str, *, project: str) -> Pages[WorkloadEventOut]:
         """List the events of a job, newest first."""

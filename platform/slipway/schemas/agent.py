@@ -222,7 +222,7 @@ class TaskSpec(AnswerSchema):
     newest one, of at most `copy_limit_bytes`, is copied to the portal (0: none is). At the end,
     files of the working folder that the task wrote and that match a glob of `keep` become artifacts
     of its run, up to `keep_limit_bytes`. With a `framework` the ranks form its cluster, and `argv`
-    runs on rank 0 alone.
+    runs on rank 0 alone. With `shells` people may open shells in it.
     """
 
     backend: BackendName
@@ -248,6 +248,7 @@ class TaskSpec(AnswerSchema):
     keep: list[str] = []
     keep_limit_bytes: int = Field(default=0, ge=0)
     framework: FrameworkName | None = None
+    shells: bool = False
 
 
 class DesiredTask(AnswerSchema):
@@ -281,13 +282,14 @@ class BuildAheadRequest(AnswerSchema):
 
 
 class DesiredState(AnswerSchema):
-    """Everything this node should run, as of `version`."""
+    """Everything this node should run, as of `version`, and the tasks with open shells."""
 
     version: int
     tasks: list[DesiredTask]
     prewarm: list[ProgramName] = []
     file_requests: list[FileRequest] = []
     builds_ahead: list[BuildAheadRequest] = []
+    shells: list[TaskKey] = []
 
 
 class RankEnd(AnswerSchema):

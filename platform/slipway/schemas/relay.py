@@ -56,8 +56,23 @@ def door_name_of(host: str) -> str | None:
     return f"{match[1]}{DOOR_SUFFIX}" if match else None
 
 
+class ShellTarget(RelayTarget):
+    """The shells of one task, which the shim of that task serves."""
+
+    task_id: Id = Field(min_length=1)
+
+    @property
+    def name(self) -> str:
+        placement = f"{self.workload_id}.{self.epoch}.{self.task_id}".encode()
+        return hashlib.sha256(placement).hexdigest()[:_DOOR_DIGITS]
+
+
+# Whatever an agent may register.
+AnyTarget = ShellTarget | RelayTarget
+
+
 class RelayGrant(AnswerSchema):
-    """Targets that a node may serve, and the address of the relay.
+    """Targets and shells that a node may serve, and the address of the relay.
 
     Without `url` agents derive it from their address of the portal: the port `port` of the same
     host, or the path `/relay` if the portal is reached by https.
@@ -67,3 +82,9 @@ class RelayGrant(AnswerSchema):
     url: str = ""
     port: int = RELAY_PORT
     targets: list[RelayTarget] = Field(default_factory=list)
+    # Apart from the others, whose form agents of earlier versions know.
+    shells: list[ShellTarget] = Field(default_factory=list)
+
+    def allows(self, target: AnyTarget) -> bool:
+        """Return whether the node may serve the target."""
+        return target in (self.shells if isinstance(target, ShellTarget) else self.targets)

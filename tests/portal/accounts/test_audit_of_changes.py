@@ -34,6 +34,8 @@ UNAUDITED = {
     "/api/agent/v1/file-requests/{request_id}/claim": "a machine does what a person asked",
     "/api/agent/v1/file-requests/{request_id}/reports": "a machine answers a person",
     "/api/agent/v1/file-requests/{request_id}/content": "a machine sends what a person reads",
+    "/api/v1/projects/{project}/jobs/{job}/shells/{shell}/input": "its opening is audited",
+    "/api/v1/projects/{project}/jobs/{job}/shells/{shell}/size": "its opening is audited",
     "/api/v1/projects/{project}/workspace-files": _ON_NODES,
     "/api/v1/projects/{project}/workspace-files/content": _ON_NODES,
     "/api/v1/projects/{project}/workspace-files/folders": _ON_NODES,

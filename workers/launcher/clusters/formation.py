@@ -321,7 +321,7 @@ class _Process:
         with self._log.open("wb") as output:
             self._pid = os.posix_spawn(
                 command[0],
-                command,
+                list(command),
                 member.env,
                 file_actions=[(os.POSIX_SPAWN_DUP2, output.fileno(), number) for number in (1, 2)],
                 # Outside of the group of the rank, which is sent the signal to stop.

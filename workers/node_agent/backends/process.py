@@ -258,6 +258,7 @@ class ProcessBackend:
             keep_limit_bytes=spec.keep_limit_bytes,
             framework=spec.framework or "",
             listen_path=self._listen_path(order),
+            shell_path=str(self._folders.shell(handle_of(order.key))) if spec.shells else "",
         )
 
     def _listen_path(self, order: LaunchSpec) -> str:

@@ -13,7 +13,7 @@ from portal.accounts.models.tenancy import role_in
 from portal.accounts.principal import Principal, principal_of_bearer, require_principal
 from portal.core import clock
 from portal.core.errors import Unauthenticated
-from slipway.schemas.accounts import Scope
+from slipway.schemas.accounts import Role, Scope
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,17 @@ def still_allowed(rights: Iterable[StreamAuthorization]) -> set[StreamAuthorizat
 
 
 def _holds(right: StreamAuthorization) -> bool:
+    return may_still(right, role=Role.VIEWER, scope=Scope.WORKLOADS_READ)
+
+
+def may_still(right: StreamAuthorization, *, role: Role, scope: Scope) -> bool:
+    """Return whether credentials are valid, with at least a role in their project and a scope."""
     principal = _principal(right)
-    if principal is None or not principal.allows(Scope.WORKLOADS_READ):
+    if principal is None or not principal.allows(scope):
         return False
     project = principal.projects().live().filter(pk=right.project_id).first()
-    return project is not None and role_in(principal.user, project) is not None
+    current = None if project is None else role_in(principal.user, project)
+    return current is not None and current.at_least(role)
 
 
 def _principal(right: StreamAuthorization) -> Principal | None:

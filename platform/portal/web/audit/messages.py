@@ -37,6 +37,8 @@ _SENTENCES = {
     "workload.submit": "submitted {label} in {group}",
     "workload.stop": "stopped {label} in {group}",
     "workload.requeue": "requeued {label} in {group}",
+    "workload.open_shell": "opened a shell in {label} in {group}",
+    "workload.close_shell": "left a shell in {label} in {group}",
     "workload.resume": "resumed {label} in {group}",
     "dataset.create": "created the dataset {label} in {group}",
     "dataset.edit": "edited the dataset {label} in {group}",

@@ -3,6 +3,7 @@
 from portal.workloads.models.allocations import Allocation
 from portal.workloads.models.leases import Lease, UsageSample
 from portal.workloads.models.shares import SchedulerTurn, Share
+from portal.workloads.models.shells import ShellSession
 from portal.workloads.models.workloads import Task, Workload, WorkloadEvent, placement_name
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "Lease",
     "SchedulerTurn",
     "Share",
+    "ShellSession",
     "Task",
     "UsageSample",
     "Workload",

@@ -13,6 +13,7 @@ from portal.workloads.gangs import gang_members
 from portal.workloads.lifecycle import LeaseState, StopOutcome
 from portal.workloads.models import Lease, Workload
 from portal.workloads.ports import file_requests, kind_of, warm_programs
+from portal.workloads.services.shells import shell_tasks
 from portal.workloads.specs import RunSpec
 from portal.workloads.tokens import token_of
 from slipway.schemas.accounts import NetworkRule
@@ -54,6 +55,7 @@ def desired_for(*, node: Node) -> DesiredState:
         tasks=tasks,
         prewarm=warm_programs(),
         file_requests=list(file_requests(node)),
+        shells=shell_tasks(node),
         builds_ahead=[
             BuildAheadRequest(
                 id=request.pk,
@@ -150,6 +152,7 @@ def _spec(lease: Lease, workload: Workload, secrets: dict[str, str]) -> TaskSpec
         keep_limit_bytes=spec.keep_limit_bytes,
         framework=spec.framework,
         copy_limit_bytes=kind.copies.limit_bytes() if is_alone else 0,
+        shells=kind.has_shells,
     )
 
 

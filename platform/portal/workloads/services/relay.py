@@ -5,11 +5,12 @@ from django.conf import settings
 from portal.compute.models import Node, Pool
 from portal.core.errors import Conflict
 from portal.workloads.models import Lease, Workload
+from portal.workloads.services.shells import shell_targets
 from slipway.schemas.relay import RELAY_DOMAIN, RelayGrant, RelayTarget
 
 
 def relay_grant(*, node: Node) -> RelayGrant:
-    """Return what a node may serve through the relay: its own placements in a pool."""
+    """Return what a node may serve through the relay: its own placements in a pool, and shells."""
     leases = Lease.objects.open().filter(node=node, workload__pool__isnull=False)
     # Ranks of a gang connect to each other, and nobody to them.
     alone = leases.filter(workload__nodes=1).select_related("workload").order_by("pk")
@@ -18,6 +19,7 @@ def relay_grant(*, node: Node) -> RelayGrant:
         url=settings.SLIPWAY_RELAY_PUBLIC_URL,
         port=settings.SLIPWAY_RELAY_PORT,
         targets=[_target(lease.workload, lease.epoch) for lease in alone],
+        shells=shell_targets(node),
     )
 
 

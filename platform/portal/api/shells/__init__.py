@@ -1,0 +1,1 @@
+"""Connections to shells in tasks, through the doors of the relay."""
