@@ -55,6 +55,7 @@ LOADERS_ALLOWED = {
     "examples/text/train.py": "outside a job it runs without MLflow and Slipway",
     "platform/slipway/notebook_job.py": "a job's own environment may lack papermill, told in words",
     "platform/slipway/cli/notebook_files.py": "papermill and nbdime are for whoever installed them",
+    "platform/slipway/cli/shell.py": "Windows has no terminals of this kind",
     "platform/slipway/cli/lazy.py": "a command starts without the nouns that were not typed",
     "platform/slipway/pipeline_files.py": "a pipeline in Python is a file of the caller",
     "platform/slipway/step_job.py": "a step is a function of the code of its job",

@@ -84,13 +84,14 @@ def _raw_terminal() -> Iterator[None]:
     if not sys.stdin.isatty():
         yield
         return
-    import termios  # noqa: PLC0415 - missing on Windows
+    import termios  # noqa: PLC0415
     import tty  # noqa: PLC0415
 
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     try:
-        tty.setraw(descriptor)
+        # Keys that were pressed meanwhile are not lost.
+        tty.setraw(descriptor, termios.TCSADRAIN)
         yield
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

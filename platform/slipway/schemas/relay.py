@@ -67,7 +67,7 @@ class ShellTarget(RelayTarget):
         return hashlib.sha256(placement).hexdigest()[:_DOOR_DIGITS]
 
 
-# Whatever an agent may register.
+# A target that an agent may register.
 AnyTarget = ShellTarget | RelayTarget
 
 

@@ -1,5 +1,6 @@
 """`slipway job shell` in a terminal, through the portal, the relay and the agent of a real node."""
 
+import codecs
 import fcntl
 import os
 import re
@@ -36,6 +37,8 @@ class Terminal:
         self.master, slave = os.openpty()
         self.resize(30, 111)
         self.text = ""
+        # A read may end within a character.
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "slipway", *arguments],
             env={
@@ -68,7 +71,7 @@ class Terminal:
 
     def _holds(self, pattern: str) -> bool:
         with suppress(OSError):
-            self.text += os.read(self.master, 65536).decode(errors="replace")
+            self.text += self._decoder.decode(os.read(self.master, 65536))
         assert self.process.poll() is None or re.search(pattern, self.text), self.text
         return re.search(pattern, self.text) is not None
 

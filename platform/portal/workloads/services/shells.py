@@ -49,7 +49,9 @@ def open_shell(*, workload: Workload, rank: int, by: User) -> ShellSession:
             next_step="Ask an administrator to set SLIPWAY_EMBEDDED_RELAY=true.",
         )
     with transaction.atomic():
-        leases = Lease.objects.of_epoch(workload).open().select_for_update(of=("self",))
+        leases = (
+            Lease.objects.of_epoch(workload).open().select_for_update(of=("self",), no_key=True)
+        )
         index = rank // workload.procs
         lease = leases.select_related("node").filter(index=index).first()
         if lease is None or lease.state != LeaseState.RUNNING:
