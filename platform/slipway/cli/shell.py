@@ -74,7 +74,11 @@ def _send_input(shell: JobShell, ready: threading.Event) -> None:
 
 
 def _window() -> tuple[int, int]:
-    columns, rows = shutil.get_terminal_size()
+    """Return columns and rows of the terminal itself. COLUMNS does not follow its window."""
+    try:
+        columns, rows = os.get_terminal_size(sys.stdin.fileno())
+    except OSError:
+        columns, rows = shutil.get_terminal_size()
     return min(max(columns, 1), _LARGEST), min(max(rows, 1), _LARGEST)
 
 
