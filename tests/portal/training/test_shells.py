@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from pytest_django import Settings
 
-from portal.accounts.models import AuditEvent, Membership
+from portal.accounts.models import AuditEvent, Membership, ServiceAccountOperator
 from portal.core import clock
 from portal.workloads.models import Lease, ShellSession, Workload
 from portal.workloads.services.shells import UNATTENDED, end_unattended
@@ -59,9 +59,11 @@ def test_a_node_learns_of_a_shell_and_may_serve_it(
 def test_only_people_who_may_run_work_get_in(people: Personas, bob: Api, job: Workload) -> None:
     shell = json_of(bob.post(_shells(job), {}))["id"]
     typed = {"offset": 0, "data": "bHMK"}
+    # A shell would give an owner of the project the token and the files of its submitter.
     owner, stranger = Api.of(people.alice), Api.of(people.charlie)
     job_token = Api(token_of(job.pk, job.epoch))
-    for api, opens, types in ((owner, 201, 404), (stranger, 404, 404), (job_token, 403, 403)):
+    assert refusal(owner.post(_shells(job), {})).code == "not_the_submitter"
+    for api, opens, types in ((owner, 403, 404), (stranger, 404, 404), (job_token, 403, 403)):
         assert api.post(_shells(job), {}).status_code == opens
         assert api.put(f"{_shells(job)}/{shell}/input", typed).status_code == types
         assert api.delete(f"{_shells(job)}/{shell}").status_code == types
@@ -113,3 +115,18 @@ def test_the_end_of_forgotten_shells_is_recorded(bob: Api, job: Workload) -> Non
     assert ShellSession.objects.get(pk=second).reason == "task_ended"
     closed = AuditEvent.objects.filter(verb="workload.close_shell")
     assert closed.count() == 2
+
+
+def test_maintainers_open_shells_in_jobs_of_service_accounts(
+    people: Personas, machine: Machine, bob: Api
+) -> None:
+    alice, mia = Api.of(people.alice), Api.of(people.mia)
+    accounts = "projects/vision/service-accounts"
+    alice.post(accounts, {"name": "robot", "role": "contributor"})
+    token = {"name": "ci", "preset": "ci"}
+    robot = Api(json_of(mia.post(f"{accounts}/robot/tokens", token))["token"])
+    job = place(made_job(robot))
+    run(job)
+    assert refusal(bob.post(_shells(job), {})).code == "not_the_submitter"
+    assert mia.post(_shells(job), {}).status_code == 201
+    assert ServiceAccountOperator.objects.filter(person=people.mia).exists()

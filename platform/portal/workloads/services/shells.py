@@ -7,11 +7,12 @@ from django.conf import settings
 from django.db import transaction
 
 from portal.accounts import audit
-from portal.accounts.models import User
+from portal.accounts.models import ServiceAccount, User
 from portal.accounts.request_origin import Origin, current_origin, origin_context
+from portal.accounts.services.service_accounts import may_use, note_operator
 from portal.compute.models import Node
 from portal.core import clock
-from portal.core.errors import Conflict, InvalidInput
+from portal.core.errors import Conflict, Forbidden, InvalidInput
 from portal.workloads.lifecycle import LeaseState
 from portal.workloads.models import Lease, ShellSession, Workload
 from portal.workloads.specs import RunSpec
@@ -25,7 +26,11 @@ UNATTENDED = timedelta(seconds=100)
 
 
 def open_shell(*, workload: Workload, rank: int, by: User) -> ShellSession:
-    """Record a shell beside a rank, and notify its node. Raises InvalidInput, Conflict."""
+    """Record a shell beside a rank, and notify its node.
+
+    Raises Forbidden for the job of somebody else, InvalidInput, Conflict.
+    """
+    _require_own(workload, by)
     ranks = workload.nodes * workload.procs
     if rank >= ranks:
         raise InvalidInput(
@@ -70,6 +75,25 @@ def open_shell(*, workload: Workload, rank: int, by: User) -> ShellSession:
         _audit("workload.open_shell", shell, workload, node=lease.node.name)
         Node.objects.wake([lease.node_id])
     return shell
+
+
+def _require_own(workload: Workload, by: User) -> None:
+    """Raise Forbidden unless a person may act as the submitter, whose token and files a task has.
+
+    Maintainers act as service accounts, and do not approve what these request from then on.
+    """
+    if workload.submitted_by_id == by.pk:
+        return
+    account = ServiceAccount.objects.filter(user=workload.submitted_by_id).first()
+    if account is not None and may_use(account, by):
+        note_operator(account, by)
+        return
+    raise Forbidden(
+        f"Only {workload.submitted_by.display_name} opens shells in this job: code in it acts for "
+        "its submitter.",
+        code="not_the_submitter",
+        next_step="Clone the job, and open a shell in your own.",
+    )
 
 
 def end_shell(*, shell: ShellSession, reason: str, exit_code: int | None = None) -> bool:
