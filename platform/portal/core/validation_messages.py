@@ -17,6 +17,7 @@ FORMS: Final[Mapping[str, str]] = {
         "lower-case letters, digits and inner hyphens, at most 48 characters"
     ),
     r"^[/\w.\- :]+$": "letters, digits, spaces and _ - . : /",
+    r"^[A-Za-z0-9+/]*={0,2}$": "base64",
     r"^[0-9a-f]{32}$": "the id of a run: 32 hexadecimal digits",
     r"^[0-9a-f]{64}$": "a SHA-256: 64 hexadecimal digits",
     r"^[0-9a-f]{40,64}$": "the full hash of a commit: 40 to 64 hexadecimal digits",

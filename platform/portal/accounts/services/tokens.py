@@ -38,14 +38,14 @@ def create_token(
     Raises InvalidInput for a bad name or scope, Forbidden when the new token would have more
     access.
     """
-    requested = scopes_within(by, scopes)
-    if Scope.ADMIN in requested and not by.user.is_administrator:
+    if Scope.ADMIN in map(Scope, scopes) and not by.user.is_administrator:
         raise Forbidden(
             "Only administrators can create tokens with the scope admin.",
             code="not_administrator",
             field="scopes",
             next_step="Leave the scope admin out.",
         )
+    requested = scopes_within(by, scopes)
     with transaction.atomic():
         made = store_token(by.user, name, requested, project, expires_in_days)
         audit.record(
