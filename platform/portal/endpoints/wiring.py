@@ -29,6 +29,7 @@ from portal.workloads.retries import RetryRule
 from portal.workloads.signals import WorkloadChanged, workload_changed
 from slipway.schemas.accounts import Scope
 from slipway.schemas.registry import NodeKind
+from slipway.schemas.truncation import join_names
 
 
 def _noted_endpoint(project: Project, path: str) -> tuple[str, str] | None:
@@ -42,9 +43,15 @@ def _surroundings(*, workload_id: str, index: int) -> Mapping[str, str]:
     return {} if replica is None else {"SLIPWAY_REPLICA": f"{own_url(replica)}/orders"}
 
 
-def _uses_pool(pool: Pool) -> bool:
-    """Return whether an endpoint starts its replicas in a pool, even if it has none now."""
-    return Endpoint.objects.present().filter(pool=pool).exists()
+def _use_of_pool(pool: Pool) -> str:
+    """Return which endpoints start their replicas in a pool, even if they have none now."""
+    endpoints = Endpoint.objects.present().filter(pool=pool).select_related("project")
+    names = [f"{endpoint.project.slug}/{endpoint.name}" for endpoint in endpoints.order_by("pk")]
+    return (
+        f"Endpoints start their replicas in pool {pool.name}: {join_names(names, 5)}."
+        if names
+        else ""
+    )
 
 
 def _is_in_use() -> bool:
@@ -86,7 +93,7 @@ register_kind(
 )
 workload_changed.connect(_when_replica_moved)
 register_models(RegistryModels())
-register_pool_use(_uses_pool)
+register_pool_use(_use_of_pool)
 problems.add_check("capture", capture_problem)
 INSTALLATION.register(EndpointCollector())
 register_downstream(revisions_of)

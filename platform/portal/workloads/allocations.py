@@ -70,10 +70,15 @@ def tend_allocations() -> None:
             log.exception("the allocations of a pool could not be followed", pool=pool.name)
 
 
-def is_in_use(pool: Pool) -> bool:
-    """Return True if work waits or runs in a pool."""
-    unfinished = Workload.objects.unfinished().filter(pool=pool)
-    return unfinished.exists() or Allocation.objects.open().filter(pool=pool).exists()
+def use_of_pool(pool: Pool) -> str:
+    """Return how much work waits or runs in a pool, as a sentence."""
+    count = Workload.objects.unfinished().filter(pool=pool).count()
+    if count:
+        return f"Work waits or runs in pool {pool.name} ({count})."
+    is_ending = Allocation.objects.open().filter(pool=pool).exists()
+    return (
+        f"Pool {pool.name} still ends the allocation of work that has ended." if is_ending else ""
+    )
 
 
 def _tend(pool: Pool) -> None:

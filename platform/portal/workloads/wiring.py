@@ -12,7 +12,7 @@ from portal.compute.services.pools import register_pool_use
 from portal.compute.signals import NodeChanged, node_changed
 from portal.core.enqueue import enqueue_now
 from portal.storage.usage import register_stored
-from portal.workloads.allocations import is_in_use
+from portal.workloads.allocations import use_of_pool
 from portal.workloads.notifications import silence_notifications
 from portal.workloads.signals import LeaseClosed, WorkloadChanged, lease_closed, workload_changed
 from portal.workloads.tasks import schedule
@@ -56,4 +56,4 @@ node_changed.connect(_on_capacity_change)
 register_stored("environments", _environments)
 register_notifications(Scope.WORKLOADS_READ, silence_notifications)
 register_bearer(PREFIX, principal_behind)
-register_pool_use(is_in_use)
+register_pool_use(use_of_pool)

@@ -227,7 +227,11 @@ def test_a_pool_that_was_limited_meanwhile_gets_no_more_replicas(
 def test_a_pool_of_an_endpoint_cannot_be_removed(lab: Lab, pool: Pool, people: Personas) -> None:
     lab.create(pool="twin")
     lab.look_after()
-    assert refusal(Api.of(people.root).delete("pools/twin")).code == "pool_in_use"
+    answer = Api.of(people.root).delete("pools/twin")
+    assert refusal(answer).code == "pool_in_use"
+    assert (
+        "Endpoints start their replicas in pool twin: vision/digits." in json_of(answer)["detail"]
+    )
 
 
 def test_the_pages_offer_and_show_the_pool(lab: Lab, pool: Pool, people: Personas) -> None:

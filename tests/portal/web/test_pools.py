@@ -231,9 +231,11 @@ def test_a_pool_in_use_is_not_removed(people: Personas, browse: Browse) -> None:
     make_pool()
     make_job(people.vision, people.bob, pool="twin")
     root = browse(people.root)
-    assert "Work waits or runs there (1)." in text_of(root.get("/settings/pools/twin/remove"))
+    assert "Work waits or runs in pool twin (1)." in text_of(
+        root.get("/settings/pools/twin/remove")
+    )
     answer = root.post("/settings/pools/twin/remove", follow=True)
-    assert "Work waits or runs in pool twin. Close the pool" in text_of(answer)
+    assert "Work waits or runs in pool twin (1). Close the pool" in text_of(answer)
     assert Pool.objects.present().exists()
 
 

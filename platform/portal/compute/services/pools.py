@@ -1,6 +1,6 @@
 """Services for pools, by administrators, and the choice of one for new work."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -145,17 +145,17 @@ def change_pool(
 
 
 def remove_pool(*, pool: Pool) -> None:
-    """Remove a pool. Idempotent. Raises Conflict while work waits or runs there."""
+    """Remove a pool. Idempotent. Raises Conflict while something uses it."""
     with transaction.atomic():
         pool = Pool.objects.select_for_update(no_key=True).get(pk=pool.pk)
         if pool.removed_at is not None:
             return
-        # Rows of upper apps, found by the relation they have with this one.
-        if any(in_use(pool) for in_use in _IN_USE):
+        uses = uses_of_pool(pool)
+        if uses:
             raise Conflict(
-                f"Work waits or runs in pool {pool.name}.",
+                " ".join(uses),
                 code="pool_in_use",
-                next_step="Close the pool and wait until it is empty, or stop what is there.",
+                next_step="Close the pool and wait until it is empty, or end what uses it.",
             )
         pool.removed_at = clock.now()
         pool.is_open = False
@@ -163,12 +163,18 @@ def remove_pool(*, pool: Pool) -> None:
         audit.record("pool.remove", kind="pool", target=pool, label=pool.name)
 
 
-_IN_USE: list[Any] = []
+# Rows of upper apps are found by the relation they have with a pool.
+_USES: list[Callable[[Pool], str]] = []
 
 
-def register_pool_use(in_use: Any) -> None:
-    """Register a function that says whether an upper app uses a pool."""
-    _IN_USE.append(in_use)
+def register_pool_use(use: Callable[[Pool], str]) -> None:
+    """Register a function that returns how an upper app uses a pool, as a sentence, or ""."""
+    _USES.append(use)
+
+
+def uses_of_pool(pool: Pool) -> list[str]:
+    """Return a sentence on each use of a pool."""
+    return [text for text in (use(pool) for use in _USES) if text]
 
 
 def _allow(pool: Pool, projects: Iterable[Project]) -> None:

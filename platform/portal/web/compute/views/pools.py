@@ -11,7 +11,13 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from portal.accounts.gates import Administrator
 from portal.accounts.principal import require_principal
 from portal.compute.models import Pool
-from portal.compute.services.pools import change_pool, create_pool, named_projects, remove_pool
+from portal.compute.services.pools import (
+    change_pool,
+    create_pool,
+    named_projects,
+    remove_pool,
+    uses_of_pool,
+)
 from portal.core.errors import InvalidInput, NotFound
 from portal.core.policy import guarded_by
 from portal.web.base.confirmation import Confirmation, show_confirmation
@@ -132,15 +138,13 @@ def pool_remove(request: HttpRequest, pool: str) -> HttpResponse:
 
 
 def _removal_confirmation(pool: Pool) -> Confirmation:
-    count = Workload.objects.unfinished().filter(pool=pool).count()
-    use = "Nothing waits or runs there."
-    if count:
-        use = f"Work waits or runs there ({count}). Close the pool and wait until it is empty."
+    use = " ".join(uses_of_pool(pool))
+    advice = f"{use} Close the pool and wait until it is empty, or end what uses it."
     return Confirmation(
         title=f"Remove pool {pool.name}?",
         effects=(
             "New work cannot choose it any more.",
-            use,
+            advice if use else "Nothing waits or runs there, and no endpoint uses it.",
             "Accounts that people have linked there are unlinked.",
             "Logs, checkpoints and costs of past work are retained.",
         ),
