@@ -86,6 +86,8 @@ async def shell_events(stream: ShellStream) -> AsyncIterator[bytes]:
             if not await _THREAD.run(lambda: note_followed(stream.shell)):
                 yield _event("end", {"reason": "task_ended", "exit_code": None})
                 return
+            # Each new follower ends the one before it. Two of them must not keep the node busy.
+            await asyncio.sleep(_LOOK_EVERY_S)
         finally:
             writer.transport.abort()
 
