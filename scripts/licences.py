@@ -37,6 +37,7 @@ DEVELOPMENT_ONLY = frozenset({"GPL-2.0-only", "GPL-3.0-or-later"})
 _ALIASES = {
     "Apache": "Apache-2.0",
     "Apache 2.0": "Apache-2.0",
+    "Apache 2.0 License": "Apache-2.0",
     "Apache License, Version 2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",
     "Apache-2.0 license": "Apache-2.0",

@@ -5,6 +5,8 @@ satisfies is served there, from a warm process. For any other model an environme
 requirements.
 """
 
+from collections.abc import Sequence
+
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -23,6 +25,9 @@ from portal.endpoints.ports import ServedModel
 
 # Packages that the model server itself imports. The model's own requirements override them.
 _SERVER = ("httpx>=0.28", "mlflow", "numpy", "orjson", "pandas", "pydantic>=2.12", "uvloop")
+# Packages with the same files as another one. MLflow writes both into the requirements of a model
+# that was logged with the first, and installing both would overwrite one with the other.
+_BUILDS_OF = {"xgboost-cpu": "xgboost"}
 
 
 def chosen_version(project: Project, reference: str | None) -> EnvironmentVersion | None:
@@ -63,10 +68,20 @@ def environment_for(requirements: str, python: str) -> tuple[str, str]:
     Raises InvalidInput for a line that is not a package.
     """
     canonical = normalised(requirements)
-    lines = package_lines(canonical)
+    lines = _with_one_build(package_lines(canonical))
     minor = ".".join(python.split(".")[:2]) or default_python()
-    if minor == default_python() and satisfies(canonical):
+    if minor == default_python() and satisfies("\n".join([*options_of(canonical), *lines])):
         return "", ""
-    named = {canonicalize_name(Requirement(package_of(line)).name) for line in lines}
+    named = set(map(_name_of, lines))
     missing = [need for need in _SERVER if canonicalize_name(Requirement(need).name) not in named]
     return normalised("\n".join([*options_of(canonical), *lines, *missing])), minor
+
+
+def _with_one_build(lines: Sequence[str]) -> list[str]:
+    names = set(map(_name_of, lines))
+    doubled = {package for build, package in _BUILDS_OF.items() if build in names}
+    return [line for line in lines if _name_of(line) not in doubled]
+
+
+def _name_of(line: str) -> str:
+    return canonicalize_name(Requirement(package_of(line)).name)
