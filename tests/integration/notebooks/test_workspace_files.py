@@ -189,7 +189,8 @@ def test_a_browser_uploads_a_folder_lists_what_is_left_out_and_moves_a_file(
     assert names(stopped, "images", hidden="true") == {"a.txt": "file", "train": "folder"}
 
     page.get_by_role("link", name="Rename or move images").click()
-    page.get_by_label("Folder").select_option(label="Personal (you alone)")
+    page.get_by_role("region", name="Choose a folder").get_by_role("link", name="Personal").click()
+    expect(page.get_by_role("combobox", name="Folder")).to_have_value("personal")
     page.get_by_label("New path").fill("images-of-bob")
     page.get_by_role("button", name="Rename or move").click()
     expect(page.get_by_text("It is images-of-bob in the personal folder now.")).to_be_visible()
@@ -290,6 +291,20 @@ def test_a_browser_uploads_renames_previews_and_deletes(stopped: Person, page: P
     page.get_by_role("link", name="Rename or move").click()
     page.get_by_label("New path").fill("report.md")
     page.get_by_role("button", name="Rename or move").click()
+
+    # A folder is chosen by clicks, and one that is not there is named.
+    assert put(stopped, "texts/old & <b>/a.txt", b"a", parents="true").is_success
+    page.get_by_role("link", name="Rename or move report.md").click()
+    choice = page.get_by_role("region", name="Choose a folder")
+    choice.get_by_role("link", name="texts").click()
+    choice.get_by_role("link", name="old & <b>").click()
+    expect(choice).to_contain_text("There is no folder in it.")
+    expect(page.get_by_label("New path")).to_have_value("texts/old & <b>/report.md")
+    page.goto(page.url.replace("&to=texts", "&to=absent"))
+    expect(choice).to_contain_text("There is no such file or folder in the workspace.")
+    page.go_back()
+    page.get_by_role("button", name="Rename or move").click()
+    expect(page.get_by_text("It is texts/old & <b>/report.md now.")).to_be_visible()
     page.get_by_role("link", name="Delete report.md").click()
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(page.get_by_text("report.md deleted.")).to_be_visible()

@@ -45,6 +45,20 @@ class FolderLink:
 
 
 @dataclass(frozen=True)
+class FolderPicker:
+    """Folders that an entry may be moved to: those above, and those below the shown one.
+
+    `areas` leads to the tops of other areas. `fault` says why no folder can be shown.
+    """
+
+    areas: Sequence[FolderLink]
+    trail: Sequence[FolderLink] = ()
+    folders: Sequence[FolderLink] = ()
+    is_cut: bool = False
+    fault: str = ""
+
+
+@dataclass(frozen=True)
 class SortColumn:
     """The header of a sortable column. `sorted_by` is a value of aria-sort."""
 
@@ -117,6 +131,44 @@ def trail_of(workspace: Workspace, path: str) -> list[FolderLink]:
     for count, part in enumerate(parts, start=1):
         trail.append(FolderLink(shown_name(part), folder_url(workspace, "/".join(parts[:count]))))
     return trail
+
+
+def move_url(workspace: Workspace, path: str, area: str, folder: str) -> str:
+    """Return the address of the form that moves `path` to a folder of an area."""
+    page = reverse("project_workspace_move", args=[workspace.project.slug])
+    return f"{page}?{query_of(workspace, path)}&{urlencode({'to_area': area, 'to': folder})}"
+
+
+def picker_areas(workspace: Workspace, path: str, but: str = "") -> list[FolderLink]:
+    """Return the links to the tops of the areas, without the area `but`."""
+    return [
+        FolderLink(text, move_url(workspace, path, area, ""))
+        for text, area in (("Shared", "shared"), ("Personal", "personal"))
+        if area != but
+    ]
+
+
+def picker_of(workspace: Workspace, path: str, area: str, folder: WorkspaceFolder) -> FolderPicker:
+    """Return the folders around one that an entry could be moved to, without the entry itself."""
+    top = "Personal" if area == "personal" else "Shared"
+    trail = [FolderLink(top, move_url(workspace, path, area, ""))]
+    parts = folder.path.split("/") if folder.path else []
+    for count, part in enumerate(parts, start=1):
+        above = "/".join(parts[:count])
+        trail.append(FolderLink(shown_name(part), move_url(workspace, path, area, above)))
+    folders = [
+        FolderLink(shown_name(entry.name), move_url(workspace, path, area, entry.path))
+        for entry in folder.entries
+        if entry.kind == "folder" and (area, entry.path) != (workspace.area, path)
+    ]
+    return FolderPicker(
+        areas=picker_areas(workspace, path, but=area),
+        trail=trail,
+        folders=folders,
+        is_cut=bool(folder.entries)
+        and folder.entries[-1].kind == "folder"  # they come first
+        and folder.total > len(folder.entries),
+    )
 
 
 def rows_of(workspace: Workspace, folder: WorkspaceFolder) -> list[EntryRow]:

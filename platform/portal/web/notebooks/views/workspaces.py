@@ -12,7 +12,14 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from portal.accounts.gates import gated_project
 from portal.accounts.principal import require_principal
-from portal.core.errors import Conflict, InvalidInput, RateLimited, SlipwayError, Unavailable
+from portal.core.errors import (
+    Conflict,
+    InvalidInput,
+    NotFound,
+    RateLimited,
+    SlipwayError,
+    Unavailable,
+)
 from portal.core.policy import guarded_by
 from portal.core.streams import private_download
 from portal.notebooks.gates import WorkspaceMember
@@ -37,9 +44,12 @@ from portal.web.base.urls_for import address_of
 from portal.web.notebooks.forms.workspaces import MoveEntry, NewFolder, PlaceForm
 from portal.web.notebooks.presenters.workspaces import (
     MOST_PREVIEWED_BYTES,
+    FolderPicker,
     WorkspacePreview,
     columns_of,
     folder_url,
+    picker_areas,
+    picker_of,
     preview_file,
     query_of,
     rows_of,
@@ -50,6 +60,7 @@ from portal.web.notebooks.views.servers import opening_page
 from slipway.schemas.accounts import Scope
 from slipway.schemas.workspace_files import (
     MAX_TRANSFER_BYTES,
+    MOST_LISTED,
     ListOrder,
     WorkspaceArea,
     check_path,
@@ -224,8 +235,11 @@ def project_workspace_folder(request: HttpRequest, project: str) -> HttpResponse
 def project_workspace_move(request: HttpRequest, project: str) -> HttpResponse:
     """Rename or move a file or folder."""
     workspace, path = _place(request)
-    initial = _initial(workspace, path) | {"target": path, "target_area": workspace.area}
-    form = MoveEntry(sent(request), initial=initial)
+    above, _, name = path.rpartition("/")
+    to_area = _area(request.GET.get("to_area", workspace.area))
+    to = _path(request.GET.get("to", above))
+    initial = {"target": f"{to}/{name}".lstrip("/"), "target_area": to_area}
+    form = MoveEntry(sent(request), initial=_initial(workspace, path) | initial)
     done = submit_form(
         request,
         form,
@@ -244,9 +258,17 @@ def project_workspace_move(request: HttpRequest, project: str) -> HttpResponse:
         messages.success(request, f"It is {shown_name(done.result.path)}{where} now.")
         moved = replace(workspace, area=area)
         return redirect(folder_url(moved, done.result.path.rpartition("/")[0]))
-    above = path.rpartition("/")[0]
-    title = f"Rename or move {shown_name(path.rpartition('/')[2])}"
-    return _form_page(request, workspace, form, above, title, "Rename or move")
+    title = f"Rename or move {shown_name(name)}"
+    picker = _folder_picker(workspace, path, to_area, to)
+    return _form_page(request, workspace, form, above, title, "Rename or move", picker=picker)
+
+
+def _folder_picker(workspace: Workspace, path: str, area: WorkspaceArea, to: str) -> FolderPicker:
+    try:
+        folder = list_folder(replace(workspace, area=area), path=to, limit=MOST_LISTED)
+    except (Conflict, InvalidInput, NotFound, RateLimited, Unavailable) as error:
+        return FolderPicker(picker_areas(workspace, path), fault=error_text(error))
+    return picker_of(workspace, path, area, folder)
 
 
 @guarded_by(_CHANGE)
@@ -311,8 +333,10 @@ def _form_page(
     folder: str,
     title: str,
     button: str,
+    picker: FolderPicker | None = None,
 ) -> HttpResponse:
     context = {
+        "picker": picker,
         "form": form,
         "title": title,
         "button": button,
