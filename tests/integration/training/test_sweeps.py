@@ -92,19 +92,30 @@ def _start(
 
 def _has_started(root: httpx.Client, sweep_id: str, count: int) -> bool:
     """Return whether a sweep has started `count` trials."""
-    answer = root.get(f"/projects/vision/sweeps/{sweep_id}")
-    assert answer.is_success, answer.text
-    started: int = answer.json()["started"]
+    started: int = _read(root, f"/projects/vision/sweeps/{sweep_id}")["started"]
     return started >= count
+
+
+def _read(client: httpx.Client, address: str) -> dict[str, Any]:
+    """Get an object, again for as long as a portal that was killed is not back."""
+
+    def answer() -> httpx.Response | None:
+        try:
+            return client.get(address)
+        except httpx.TransportError:
+            return None
+
+    response = wait_for(answer, f"an answer for {address}", within_s=60)
+    assert response.is_success, response.text
+    content: dict[str, Any] = response.json()
+    return content
 
 
 def _ended(root: httpx.Client, sweep_id: str, project: str = "vision") -> dict[str, Any]:
     """Wait for the end of a sweep, check its trials, and return it."""
     address = f"/projects/{project}/sweeps/{sweep_id}"
-    wait_for(
-        lambda: root.get(address).json()["state"] != "running", "end of the sweep", within_s=300
-    )
-    sweep: dict[str, Any] = root.get(address).json()
+    wait_for(lambda: _read(root, address)["state"] != "running", "end of the sweep", within_s=300)
+    sweep = _read(root, address)
     trials = root.get(f"{address}/trials").json()["items"]
     assert (sweep["state"], sweep["complete"]) == ("finished", 4), sweep["explanation"]
     assert sorted(trial["number"] for trial in trials) == [0, 1, 2, 3]
@@ -158,7 +169,9 @@ def test_a_trial_stopped_early_resumes_from_its_checkpoint_and_wins(slipway: Run
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("process", ["workers.control", "workers.node_agent"])
+@pytest.mark.parametrize(
+    "process", ["workers.control", "workers.node_agent", "manage.py portal", "redis-server"]
+)
 def test_a_sweep_survives_the_death_of_a_process(slipway: RunningPortal, process: str) -> None:
     with slipway.client("root") as root:
         sweep_id = _start(root)
