@@ -198,7 +198,12 @@ _FREE = {
     # Rows are what models take and give: JSON of any kind, kept as it came.
     "/golden": ("inputs holds", "outputs holds"),
     "/uses": ("run is null",),
-    "/views": ("query is nothing", "experiment is null"),
+    "/views": (
+        *("query is nothing", "query is white space", "query is 4,096 characters"),
+        "experiment is null",
+    ),
+    # Base64 of three kilobytes that were typed.
+    "/shells/{shell}/input": ("data is 4,096 characters",),
     # Files that exist may have any name.
     "/workspace-files": ("path is",),
     "/notebooks/servers/{server}": ("daily_stop is nothing",),

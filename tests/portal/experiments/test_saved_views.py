@@ -30,6 +30,14 @@ def test_views_are_saved_replaced_listed_and_deleted(people: Personas) -> None:
     assert not SavedView.objects.exists()
 
 
+def test_a_query_that_no_address_holds_is_refused(people: Personas) -> None:
+    body = {"name": "Long", "query": "q=" + "\N{SAILBOAT}" * 1_000}
+    refused = json_of(Api.of(people.bob).post(VIEWS, body))
+    assert (refused["status"], refused["field"]) == (422, "query")
+    assert "The query has 9,002 characters as part of an address" in refused["detail"]
+    assert not SavedView.objects.exists()
+
+
 def test_views_of_other_projects_do_not_exist(people: Personas) -> None:
     charlie, bob = Api.of(people.charlie), Api.of(people.bob)
     foreign = make_experiment(people.other, name="foreign")

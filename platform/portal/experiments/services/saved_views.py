@@ -7,11 +7,13 @@ from django.http import QueryDict
 
 from portal.accounts.audit import record
 from portal.accounts.models import Project, User
-from portal.core.errors import Conflict, NotFound
+from portal.core.errors import Conflict, InvalidInput, NotFound
 from portal.experiments.factories import tracker
 from portal.experiments.models import SavedView
 
 MOST_VIEWS = 200
+# Servers and browsers refuse longer addresses.
+MOST_QUERY_CHARACTERS = 8_000
 _OF_ONE_VISIT = ("cursor", "view", "csrfmiddlewaretoken")
 # The audit log of a project does not name what exists for one person alone.
 _PRIVATE_LABEL = "(private)"
@@ -34,11 +36,20 @@ def save_view(
 ) -> SavedView:
     """Save a view, or replace the one of that name: the shared one, or the person's private one.
 
-    Raises NotFound for an experiment that is not the project's, Conflict for one view too many.
+    Raises NotFound for an experiment that is not the project's, Conflict for one view too many, and
+    InvalidInput for a query that becomes too long for an address.
     """
     if experiment_id is not None and tracker().project_of_experiment(experiment_id) != project.pk:
         raise NotFound
-    values = {"query": kept_query(query), "experiment_id": experiment_id, "saved_by": by}
+    kept = kept_query(query)
+    if len(kept) > MOST_QUERY_CHARACTERS:
+        raise InvalidInput(
+            f"The query has {len(kept):,} characters as part of an address, where at most "
+            f"{MOST_QUERY_CHARACTERS:,} are allowed.",
+            field="query",
+            next_step="Remove columns or charts from the view, or shorten its filter.",
+        )
+    values = {"query": kept, "experiment_id": experiment_id, "saved_by": by}
     key: dict[str, Any] = {"project": project, "is_private": private}
     if private:
         key["saved_by"] = by
