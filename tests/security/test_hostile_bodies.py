@@ -192,7 +192,7 @@ _FREE = {
     "/environments": tuple(f"requirements is {free}" for free in _EMPTY_OR_LINES),
     "/datasets/{dataset}": tuple(f"description is {free}" for free in _EMPTY_OR_LINES),
     "/versions": tuple(f"note is {free}" for free in _EMPTY_OR_LINES),
-    "/notes/{kind}/{target}": tuple(f"text is {free}" for free in _EMPTY_OR_LINES),
+    "/notes/{kind}/{target}": tuple(f"text is {free}" for free in (*_EMPTY_OR_LINES, "4,096")),
     "/readme": tuple(f"text is {free}" for free in (*_EMPTY_OR_LINES, "4,096")),
     "/models/{model}": tuple(f"card is {free}" for free in (*_EMPTY_OR_LINES, "4,096")),
     # Rows are what models take and give: JSON of any kind, kept as it came.
