@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import cast
 
-from portal.sweeps.ports import Sampler, StudyReplay
+from portal.sweeps.ports import ImportanceEstimator, Sampler, StudyReplay
 
 _ADAPTERS = "portal.sweeps.adapters"
 
@@ -16,6 +16,12 @@ def sampler(algorithm: str) -> Sampler:
     if algorithm == "cma-es":
         return cast("Sampler", import_module(f"{_ADAPTERS}.cma_sampler").CmaSampler())
     return cast("Sampler", import_module(f"{_ADAPTERS}.optuna_sampler").OptunaSampler())
+
+
+def importance_estimator() -> ImportanceEstimator:
+    """Return what estimates the importance of parameters. The first call imports scikit-learn."""
+    adapter = import_module(f"{_ADAPTERS}.optuna_importance")
+    return cast("ImportanceEstimator", adapter.OptunaImportance())
 
 
 def study_replay() -> StudyReplay:

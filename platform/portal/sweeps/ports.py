@@ -47,6 +47,19 @@ class SuggestionInput:
     other_goals: Sequence[Goal] = ()
 
 
+class ImportanceEstimator(Protocol):
+    """Estimates how much each parameter matters for the first metric."""
+
+    def estimate(
+        self, parameters: Mapping[str, ParameterSpace], trials: Sequence[PastTrial]
+    ) -> Mapping[str, float]:
+        """Return the share of each parameter, the largest first; together they are 1.
+
+        `trials` are complete. Parameters that not all of them have are left out. Empty if the
+        metric hardly differs.
+        """
+
+
 class Sampler(Protocol):
     """Suggests the values of the next trials."""
 

@@ -3,12 +3,13 @@
 from datetime import timedelta
 
 from portal.core.enqueue import background_task
-from portal.sweeps.services import early_stops, progress, replays
+from portal.sweeps.services import early_stops, importances, progress, replays
 
 PERIODIC = {
     "sweeps.advance_all": timedelta(seconds=5),
     "sweeps.stop_early": timedelta(seconds=1),
     "sweeps.replay_studies": timedelta(seconds=2),
+    "sweeps.update_importances": timedelta(seconds=10),
 }
 
 
@@ -28,6 +29,12 @@ def advance_all() -> None:
 def stop_early() -> None:
     """Stop running trials whose metric is worse than that of others."""
     early_stops.stop_early_everywhere()
+
+
+@background_task("sweeps.update_importances")
+def update_importances() -> None:
+    """Estimate the importance of parameters again where many trials have ended."""
+    importances.update_importances()
 
 
 @background_task("sweeps.replay_studies")

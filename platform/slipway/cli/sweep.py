@@ -254,6 +254,7 @@ def show(session: Session, sweep: SweepOut) -> None:
                 "Saved": None
                 if sweep.saved_nano_usd is None
                 else f"about {dollars(sweep.saved_nano_usd)} by early stopping",
+                "Importance": [f"{name} {share:.0%}" for name, share in sweep.importance.items()],
                 "Tier": sweep.tier,
                 "Started by": sweep.created_by,
                 "Created": sweep.created_at,

@@ -38,6 +38,8 @@ MAX_CONSTRAINTS = 10
 MAX_ON_FRONT = 200
 MAX_SOURCES = 10
 MAX_SEEDS = 20
+# From fewer complete trials the importance of parameters is not estimated.
+LEAST_FOR_IMPORTANCE = 10
 # Their suggestions depend on the number of a trial alone.
 LEARN_NOTHING = ("random", "grid", "qmc")
 _MAX_CHOICES = 100
@@ -323,6 +325,9 @@ class SweepOut(AnswerSchema):
     totals, estimated from the trials that have ended. `saved_nano_usd` is how much less the pruned
     trials have cost than as many complete ones, null while there are none of either. `explanation`
     says why it is in its state.
+
+    `importance` has the share of each parameter in the differences of `metric` (fANOVA), the
+    largest first, estimated from the first `importance_of` complete trials; empty below 10.
     """
 
     id: str
@@ -359,6 +364,8 @@ class SweepOut(AnswerSchema):
     expected_nano_usd: int | None = None
     expected_end: datetime | None = None
     saved_nano_usd: int | None = None
+    importance: dict[str, float]
+    importance_of: int
     created_by: str
     created_at: datetime
     ended_at: datetime | None = None

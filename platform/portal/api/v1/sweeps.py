@@ -81,6 +81,8 @@ def _out(sweep: Sweep, summary: SweepSummary) -> SweepOut:
         expected_nano_usd=summary.expected_nano_usd,
         expected_end=summary.expected_end,
         saved_nano_usd=summary.saved_nano_usd,
+        importance=dict(sweep.importance_rows),
+        importance_of=sweep.importance_of,
         created_by=sweep.created_by.email,
         created_at=sweep.created_at,
         ended_at=sweep.ended_at,

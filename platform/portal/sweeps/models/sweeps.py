@@ -1,5 +1,6 @@
 """Sweeps and their trials."""
 
+from datetime import datetime
 from typing import ClassVar
 
 from django.db import models
@@ -33,6 +34,10 @@ class SweepQuerySet(models.QuerySet["Sweep"]):
         running = Trial.objects.filter(state=TrialState.RUNNING)
         return self.filter(Q(state=SweepState.RUNNING) | Q(pk__in=running.values("sweep")))
 
+    def recent(self, ended_after: datetime) -> "SweepQuerySet":
+        """Sweeps that are open or ended after a time."""
+        return self.filter(Q(state__in=_OPEN) | Q(ended_at__gt=ended_after))
+
 
 class Sweep(Row):
     """A search for the values of parameters with which a metric is best.
@@ -44,6 +49,8 @@ class Sweep(Row):
     (`Constraint`) must hold for a trial to be the best. `warm_start` are the sources of its
     `PriorTrial`s, `warm_start_note` says how many there are and what was left out.
     `variables` are environment variables of its schedule, which all trials have.
+    `importance` has the share of each parameter in the differences of the first metric, estimated
+    when `importance_of` trials were complete.
     """
 
     id = IdField("swp")
@@ -71,6 +78,8 @@ class Sweep(Row):
     eta = models.PositiveSmallIntegerField(default=3)
     started = models.PositiveIntegerField(default=0)
     variables = models.JSONField(null=True, blank=True)
+    importance = models.JSONField(default=dict)
+    importance_of = models.PositiveIntegerField(default=0)
     ended_at = models.DateTimeField(null=True, blank=True)
 
     objects: ClassVar[SweepQuerySet] = SweepQuerySet.as_manager()  # type: ignore[assignment]
@@ -117,6 +126,11 @@ class Sweep(Row):
     def objectives(self) -> list[Metric]:
         """All metrics that are optimized, the first one included."""
         return [self.objective, *map(Metric.model_validate, self.other_metrics)]
+
+    @property
+    def importance_rows(self) -> list[tuple[str, float]]:
+        """Parameters with their importance, the largest first."""
+        return sorted(self.importance.items(), key=lambda item: (-item[1], item[0]))
 
     @property
     def bounds(self) -> list[Constraint]:

@@ -109,6 +109,7 @@ def render_sweep(
             "compared": compared_runs(sweep),
             "most_compared": MOST_COMPARED,
             "slices": Slices.of(sweep),
+            "importance": sweep.importance_rows,
             "most_in_slices": MOST_IN_SLICES,
         }
     context |= {"scheduled_run": run_of_sweep(sweep.pk), "step_run": step_of_sweep(sweep.pk)}
