@@ -39,9 +39,18 @@ _BOXES = """() => [...document.querySelectorAll("[data-node]")].map((node) => {
     return [node.dataset.node, left, top, width, height];
 })"""
 
+_GRAPH_AND_LOG = """() => ["#pipeline-graph", "[aria-labelledby=log-title]"].map((selector) =>
+    document.querySelector(selector).getBoundingClientRect().toJSON())"""
+
 
 def _boxes(page: Any) -> dict[str, list[float]]:
     return {name: box for name, *box in page.evaluate(_BOXES)}
+
+
+def _in_order(boxes: dict[str, list[float]], axis: int) -> bool:
+    """Return whether each step lies after the one before it, along an axis."""
+    places = [boxes[name][axis] for name in ("square", "add", "approval", "constructor")]
+    return places == sorted(set(places))
 
 
 def test_a_graph_is_laid_out_kept_current_and_a_step_of_it_approved(
@@ -58,21 +67,22 @@ def test_a_graph_is_laid_out_kept_current_and_a_step_of_it_approved(
     expect(page.locator(".flow-drawn [data-node]")).to_have_count(4)
     expect(page.locator(".flow-edges > path")).to_have_count(4)
     boxes = _boxes(page)
-    assert boxes["square"][0] < boxes["add"][0] < boxes["approval"][0] < boxes["constructor"][0]
+    # From the left to the right, or from above to below beside the log of a job that has started.
+    axis = 0 if boxes["square"][0] < boxes["add"][0] else 1
+    assert _in_order(boxes, axis)
     page.get_by_text("items of square have ended").click()
     decision = page.locator("#pipeline-decisions")
     expect(decision).to_contain_text("Total 13?", timeout=STARTS_WITHIN_MS)
     expect(page.get_by_text("2 of 2 items of square have ended")).to_be_visible()
     expect(page.locator("details[data-of=items-square]")).to_have_attribute("open", "")
     expect(page.locator(".flow-edges > path")).to_have_count(4)
-    assert _boxes(page)["square"][0] < _boxes(page)["add"][0]
+    assert _in_order(_boxes(page), axis)
     looker = window("alice", bypass_csp=True).go(f"/p/{project}/pipelines/{run.id}")
     expect(looker.page.locator(".flow-drawn")).to_be_visible()
     assert overflow(looker) + barriers_in_both(looker, axe) == []
 
     alice.look(*LOOKS[1])
-    tops = {name: box[1] for name, box in _boxes(page).items()}
-    assert tops["square"] < tops["add"] < tops["approval"] < tops["constructor"]
+    assert _in_order(_boxes(page), 1)
     decision.get_by_label("Note").fill("As expected.")
     decision.get_by_role("button", name="Approve").click()
     alice.toast("Step approval is approved.")
@@ -80,3 +90,13 @@ def test_a_graph_is_laid_out_kept_current_and_a_step_of_it_approved(
     expect(state).to_contain_text("succeeded", timeout=STARTS_WITHIN_MS)
     expect(page.locator("#pipeline-steps")).to_contain_text("Approved by Alice. As expected.")
     expect(page.get_by_role("button", name="Run again", exact=True)).to_be_visible()
+
+    looker.look(*LOOKS[0])
+    page = looker.go(f"/p/{project}/pipelines/{run.id}").page
+    page.locator("#pipeline-steps").get_by_role("link", name="Log").first.click()
+    expect(page.locator("[aria-labelledby=log-title]")).to_be_visible()
+    expect(page.locator(".flow-drawn")).to_be_visible()
+    graph, log = page.evaluate(_GRAPH_AND_LOG)
+    assert log["left"] >= graph["right"], "the log is beside the graph"
+    assert abs(log["top"] - graph["top"]) < 2
+    assert _in_order(_boxes(page), 1)

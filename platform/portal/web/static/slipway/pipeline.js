@@ -1,11 +1,13 @@
 // The graph of a pipeline: dagre places the steps, and this draws the edges between them. The steps reload
 // while the run goes on; then they are placed again before they are painted, and open lists stay open.
 const SVG = "http://www.w3.org/2000/svg";
-const narrow = matchMedia("(max-width: 48rem)");
+// Narrower than this, beside a log or on a phone, steps are placed from top to bottom.
+const LEAST_ACROSS_PX = 640;
 const content = document.getElementById("content");
 const edges = JSON.parse(document.getElementById("pipeline-edges").textContent);
 const open = new Set();
 const size = { width: "", height: "" };
+let wasNarrow = false;
 
 // Returns a smooth line through the points of an edge.
 function curve(points) {
@@ -19,11 +21,13 @@ function curve(points) {
   return `M${first.x},${first.y} ${bends.length ? bends.join(" ") : `L${last.x},${last.y}`}`;
 }
 
+const isNarrow = (frame) => frame.clientWidth < LEAST_ACROSS_PX;
+
 // Names of steps may be names of properties of objects, so dagre gets numbers.
 function place(nodes) {
   const keys = new Map(nodes.map((node, at) => [node.dataset.node, `n${at}`]));
   const graph = new window.dagre.graphlib.Graph();
-  graph.setGraph({ rankdir: narrow.matches ? "TB" : "LR", nodesep: 16, ranksep: 32, marginx: 2, marginy: 2 });
+  graph.setGraph({ rankdir: wasNarrow ? "TB" : "LR", nodesep: 16, ranksep: 32, marginx: 2, marginy: 2 });
   for (const node of nodes) {
     graph.setNode(keys.get(node.dataset.node), { width: node.offsetWidth, height: node.offsetHeight });
   }
@@ -40,6 +44,7 @@ function draw() {
   const nodes = [...frame.querySelectorAll("[data-node]")];
   frame.classList.add("flow-drawn");
   Object.assign(canvas.style, size); // so that the frame stays scrolled while nodes are measured
+  wasNarrow = isNarrow(frame);
   const graph = place(nodes);
   nodes.forEach((node, at) => {
     const { x, y, width, height } = graph.node(`n${at}`);
@@ -82,6 +87,9 @@ content.addEventListener("click", ({ target }) => {
 });
 draw();
 observer.observe(content, { attributeFilter: ["class", "style", "open"], childList: true, subtree: true });
-narrow.addEventListener("change", update);
+addEventListener("resize", () => {
+  const frame = document.querySelector("[data-flow]");
+  if (frame && isNarrow(frame) !== wasNarrow) update();
+});
 addEventListener("load", update);
 document.fonts.ready.then(update);
