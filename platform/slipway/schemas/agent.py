@@ -37,6 +37,7 @@ from slipway.schemas.base import (
     RequestSchema,
     Truth,
     Whole,
+    line_field,
 )
 from slipway.schemas.frameworks import FrameworkName
 from slipway.schemas.kept_files import FilesReport
@@ -120,7 +121,7 @@ class NodeFacts(AnswerSchema):
 
 class Join(RequestSchema):
     join_token: Annotated[Line, Field(max_length=200)]
-    name: Annotated[Line, Field(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$")]
+    name: Annotated[Line, line_field(r"^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$")]
     facts: NodeFacts
 
 
@@ -199,7 +200,7 @@ class StoredCheckpoint(AnswerSchema):
 
     step: Count
     size_bytes: Count
-    digest: Annotated[Line, Field(pattern=r"^[0-9a-f]{64}$")]
+    digest: Annotated[Line, line_field(r"^[0-9a-f]{64}$")]
 
 
 class ServiceAddress(AnswerSchema):

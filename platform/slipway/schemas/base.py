@@ -88,11 +88,18 @@ Slug = Annotated[
     str, AfterValidator(_clean_slug), Field(json_schema_extra={"pattern": f"^{SLUG_PATTERN}$"})
 ]
 
+
+def line_field(pattern: str, **bounds: Any) -> Any:
+    """Return the field of a `Line` with a pattern of its own, which the API's description shows.
+
+    Without it the description would have the pattern of all lines. `bounds` are those of `Field`.
+    """
+    return Field(pattern=pattern, json_schema_extra={"pattern": pattern}, **bounds)
+
+
 _PYTHON_PATTERN = r"^3\.\d{1,2}$"
 # A minor version of Python, such as 3.12.
-PythonVersion = Annotated[
-    Line, Field(pattern=_PYTHON_PATTERN, json_schema_extra={"pattern": _PYTHON_PATTERN})
-]
+PythonVersion = Annotated[Line, line_field(_PYTHON_PATTERN)]
 
 
 # Strict: true is not 1, and "1" is not a number. Bounds of these types appear in the OpenAPI

@@ -14,6 +14,7 @@ from slipway.schemas.base import (
     RequestSchema,
     Slug,
     Text,
+    line_field,
 )
 from slipway.schemas.workloads import BuildOut
 
@@ -22,7 +23,7 @@ MAX_REQUIREMENTS_CHARACTERS = 200_000
 INSTALLATION = "installation"
 # The newest version of an environment, or a version of it: `vision`, `vision@3`.
 REFERENCE_PATTERN = rf"^{SLUG_PATTERN}(?:@[1-9][0-9]{{0,8}})?$"
-EnvironmentReference = Annotated[Line, Field(max_length=60, pattern=REFERENCE_PATTERN)]
+EnvironmentReference = Annotated[Line, line_field(REFERENCE_PATTERN, max_length=60)]
 Requirements = Annotated[Text, Field(max_length=MAX_REQUIREMENTS_CHARACTERS)]
 BuildSummary = Literal["ready", "building", "failed", "not_built"]
 

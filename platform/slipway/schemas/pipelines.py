@@ -35,6 +35,7 @@ from slipway.schemas.base import (
     Text,
     Truth,
     Whole,
+    line_field,
 )
 from slipway.schemas.datasets import DatasetReference
 from slipway.schemas.environments import EnvironmentReference
@@ -67,8 +68,8 @@ MAX_PIPELINE_BYTES = 256 * 1024
 # Folder, in the working folder of a job, of executed notebooks.
 EXECUTED_FOLDER = "step-outputs"
 
-StepName = Annotated[Line, Field(pattern=f"^{STEP_NAME}$")]
-ValueName = Annotated[Line, Field(pattern=f"^{VALUE_NAME}$")]
+StepName = Annotated[Line, line_field(f"^{STEP_NAME}$")]
+ValueName = Annotated[Line, line_field(f"^{VALUE_NAME}$")]
 ValueType = Literal["string", "integer", "number", "boolean", "array", "object", "any"]
 OutputType = Literal["string", "integer", "number", "boolean", "array", "object", "any", "file"]
 StepKind = Literal["job", "notebook", "sweep", "register", "promote", "approval"]

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from pydantic import Field
 
-from slipway.schemas.base import AnswerSchema, Line, RequestSchema
+from slipway.schemas.base import AnswerSchema, Line, RequestSchema, line_field
 
 # Missing values in columns of numbers, times and booleans. In a text column only the empty value
 # is missing, because these words may be values: NA is Namibia.
@@ -160,7 +160,7 @@ Encoding = Literal[
 Separator = Literal[",", ";", "\t", "|"]
 ColumnName = Annotated[Line, Field(min_length=1, max_length=1000)]
 MissingWord = Annotated[Line, Field(max_length=100)]
-ColumnType = Annotated[Line, Field(pattern=TYPE_PATTERN)]
+ColumnType = Annotated[Line, line_field(TYPE_PATTERN)]
 FilePattern = Annotated[Line, Field(min_length=1, max_length=1000)]
 
 

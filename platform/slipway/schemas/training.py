@@ -54,6 +54,7 @@ from slipway.schemas.base import (
     Text,
     Truth,
     Whole,
+    line_field,
 )
 from slipway.schemas.datasets import DatasetReference
 from slipway.schemas.environments import EnvironmentReference
@@ -90,10 +91,10 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 RelativePath = Annotated[Line, Field(min_length=1, max_length=500)]
 Argument = Annotated[Line, Field(max_length=4096)]
 # Tags by which spend is split, at most ten per job, such as `team=vision`.
-TagName = Annotated[Line, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,39}$")]
+TagName = Annotated[Line, line_field(r"^[A-Za-z][A-Za-z0-9_.-]{0,39}$")]
 TagValue = Annotated[Line, Field(min_length=1, max_length=60)]
 Tags = Annotated[dict[TagName, TagValue], Field(max_length=10)]
-ParameterName = Annotated[Line, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,99}$")]
+ParameterName = Annotated[Line, line_field(r"^[A-Za-z_][A-Za-z0-9_.-]{0,99}$")]
 
 
 LOG_READ_BYTES = 4 * 1024**2
