@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import yaml
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
@@ -308,9 +309,11 @@ class KubernetesCluster:
         """Return True if the API answers."""
         program = self.programs["kube-apiserver"]
         assert program.process.poll() is None, program.text()[-2000:]
-        with suppress(OSError, ApiException, Exception):
-            return bool(client.CoreApi(self.admin).get_api_versions())
-        return False
+        try:
+            url = f"https://127.0.0.1:{self.ports[0]}/readyz"
+            return httpx.get(url, verify=False, timeout=5).is_success  # noqa: S501
+        except httpx.TransportError:
+            return False
 
     def delete_pods(self) -> None:
         """Delete all pods at once and wait for the end of their sandboxes."""
