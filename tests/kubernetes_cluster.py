@@ -87,10 +87,12 @@ class KubernetesCluster:
         """Pods, nodes and events, as the administrator."""
         return client.CoreV1Api(self.admin)
 
-    def settings(self, **changes: Any) -> dict[str, Any]:
-        """Return the settings of a pool here."""
+    def settings(self, *, has_shared_folder: bool = False, **changes: Any) -> dict[str, Any]:
+        """Return the settings of a pool here. Pods may share the folder of their agents."""
         prefix = Path(sys.prefix).resolve()
         volumes = ["usr:/usr:ro", f"clone:{ROOT}:ro", f"environment:{prefix}:ro"]
+        if has_shared_folder:
+            volumes.append("nodes:/var/lib/slipway")
         return {
             "kubeconfig": str(self.kubeconfig),
             "namespace": NAMESPACE,
@@ -248,6 +250,10 @@ class KubernetesCluster:
             ("environment", Path(sys.prefix).resolve()),
         ):
             self.create_volume(name, path)
+        shared = self.folder / "shared"
+        shared.mkdir()
+        os.chown(shared, USER_ID, USER_ID)
+        self.create_volume("nodes", shared, "ReadWriteMany")
         wait_for(lambda: self._account_token("slipway"), "token of the account", within_s=60)
         self._kubeconfig(self.kubeconfig, self._account_token("slipway"))
 

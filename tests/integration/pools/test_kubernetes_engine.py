@@ -117,6 +117,21 @@ class TestKubernetesEngine(EngineContract):
         wait_for_phase(urgent, other, AllocationPhase.GRANTED)
         urgent.stop(other)
 
+    def test_half_a_gang_gives_its_places_back(
+        self, engine: Engine, cluster: KubernetesCluster
+    ) -> None:
+        single = engine.submit(order_of())
+        wait_for_phase(engine, single, AllocationPhase.GRANTED)
+        other = engine_of(cluster, "pool_2", gang_seconds=5)
+        gang = other.submit(order_of(2))
+        wait_for(lambda: "1 of 2 pods run" in look_at(other, gang).detail, "half", within_s=60)
+        ended = wait_for_phase(other, gang, AllocationPhase.ENDED)
+        assert ended.cause is EndCause.PREEMPTED
+        assert "only 1 of 2 pods found a place within 5 s" in ended.detail
+        assert "Insufficient cpu" in ended.detail
+        assert look_at(engine, single).phase is AllocationPhase.GRANTED
+        engine.stop(single)
+
     def test_an_image_that_cannot_be_pulled_is_the_reason(
         self, engine: Engine, cluster: KubernetesCluster
     ) -> None:

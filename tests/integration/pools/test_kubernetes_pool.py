@@ -49,7 +49,8 @@ def slipway(
     address = f"http://{cluster.address}:{port}"
     folder = tmp_path_factory.mktemp("slipway")
     with running_slipway(folder, SLIPWAY_PUBLIC_URL=address) as portal:
-        pool = {"name": "twin", "engine": "kubernetes", "settings": cluster.settings()}
+        settings = cluster.settings(has_shared_folder=True)
+        pool = {"name": "twin", "engine": "kubernetes", "settings": settings}
         with forwarded(cluster.address, {port: portal.installation.portal_port}):
             with portal.client("root") as root:
                 prepare(root, pool)

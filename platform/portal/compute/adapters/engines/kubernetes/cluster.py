@@ -237,7 +237,7 @@ class Cluster:
     def _server(self) -> str:
         if self._client is None:
             return "Kubernetes"
-        return urlsplit(self._client.configuration.host).netloc
+        return str(urlsplit(self._client.configuration.host).netloc)
 
     def _error_of(self, error: ApiException) -> Exception:
         message = _message_of(error)

@@ -23,6 +23,7 @@ from portal.compute.adapters.engines.kubernetes.reports import (
     new_end,
     noted_end,
     report,
+    stuck_gang,
 )
 from portal.compute.adapters.engines.kubernetes.settings import KubernetesSettings
 from portal.compute.engines import (
@@ -125,7 +126,11 @@ class KubernetesEngine:
                 return self._end_all(anchor, pods, End(EndCause.FAILED, str(denial), now))
         ended = new_end(anchor, pods, around)
         if ended is None:
-            return anchor
+            patience_s = self._settings.gang_seconds
+            reason = stuck_gang(pods, now=now, patience_s=patience_s)
+            if not reason:
+                return anchor
+            ended = EndCause.PREEMPTED, reason, None
         cause, detail, pod = ended
         if cause is EndCause.FAILED and pod is not None:
             line = self._cluster.last_line(pod["metadata"]["name"])

@@ -131,6 +131,24 @@ def new_end(
     return None
 
 
+def stuck_gang(pods: Sequence[Document], *, now: float, patience_s: float) -> str:
+    """Return the reason if a part of a gang runs and the rest has found no place for too long.
+
+    Kubernetes places pods one by one, so two gangs may each hold what the other needs.
+    """
+    waiting = [condition for pod in pods if (condition := _unscheduled(pod))]
+    if not waiting or len(waiting) == len(pods):
+        return ""
+    since = max(_timestamp(entry.get("lastTransitionTime")) or now for entry in waiting)
+    if now < since + patience_s:
+        return ""
+    placed = len(pods) - len(waiting)
+    return (
+        f"only {placed} of {len(pods)} pods found a place within {patience_s:g} s, and gave it "
+        f"back: {waiting[0].get('message') or waiting[0].get('reason')}"
+    )
+
+
 def report(
     anchor: Document, pods: Sequence[Document], around: Surroundings, *, now: float
 ) -> AllocationReport:
@@ -156,10 +174,9 @@ def report(
 
 def waiting_reason(pod: Document, around: Surroundings) -> str:
     """Return in the words of Kubernetes why a pod does not run yet. "" if it is just starting."""
-    for condition in pod["status"].get("conditions") or ():
-        if condition["type"] == "PodScheduled" and condition["status"] != "True":
-            text: str = condition.get("message") or condition.get("reason") or ""
-            return text
+    if condition := _unscheduled(pod):
+        text: str = condition.get("message") or condition.get("reason") or ""
+        return text
     for status in _containers(pod):
         state = status["state"].get("waiting") or {}
         if state.get("reason", "ContainerCreating") != "ContainerCreating":
@@ -209,6 +226,13 @@ def _deletion(pod: Document, around: Surroundings) -> tuple[EndCause, str]:
         if node["spec"].get("unschedulable"):
             return EndCause.PREEMPTED, f"node {node_name} is cordoned, and its pods are evicted"
     return EndCause.CANCELLED, f"pod {name} was deleted"
+
+
+def _unscheduled(pod: Document) -> Document | None:
+    for condition in pod["status"].get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] != "True":
+            return dict(condition)
+    return None
 
 
 def _disruption_condition(pod: Document) -> Document | None:

@@ -112,6 +112,7 @@ class KubernetesSettings(BaseModel):
     priority_class: _Name = ""
     scheduler: _Name = ""
     queue: _Name = ""
+    gang_seconds: Annotated[int, Field(ge=5, le=86_400)] = 300
     gpu_resource: _Label = "nvidia.com/gpu"
     gpu_label: _Label = ""
     pull_secrets: Annotated[str, _listing(re.compile(_NAME), "the name of a Secret")] = ""
