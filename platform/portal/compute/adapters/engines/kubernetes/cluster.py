@@ -145,7 +145,7 @@ class Cluster:
         lines = [line.strip() for line in answer.splitlines() if line.strip()]
         return lines[-1] if lines else ""
 
-    # What explains them, where the account may read it
+    # Explanations, where the account may read them
 
     def warnings(self) -> list[Document]:
         """Return the warnings about pods, and what the scheduler says of preempted ones."""

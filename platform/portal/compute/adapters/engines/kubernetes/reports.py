@@ -48,7 +48,7 @@ _LATE_S: Final = 60.0
 
 @dataclass(frozen=True)
 class End:
-    """How an allocation ends. `at` is the time, in seconds since 1970, when that was seen."""
+    """End of an allocation. `at` is the time, in seconds since 1970, when it was seen."""
 
     cause: EndCause
     detail: str
@@ -61,7 +61,7 @@ class End:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What explains pods: warnings by pod, the latest last, and the nodes that may be read."""
+    """Explanations of pods: warnings by pod, the latest last, and nodes that may be read."""
 
     warnings: Mapping[str, Sequence[Document]]
     nodes: Mapping[str, Document]
