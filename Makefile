@@ -17,7 +17,7 @@ NICE := nice -n $(shell echo $$(( $$(nice) < 15 ? 15 - $$(nice) : 0 )))
 PYTEST := $(NICE) $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal --reruns 1
 # Markers in the test files assign tests to suites, see pyproject.toml.
 NEEDS_MORE := integration or browser or docker or ranks
-ONLY_SLOW := slow or deploy
+ONLY_SLOW := slow or deploy or kubernetes
 # Only files with the marker: importing the others would take each process half a minute.
 marked = $$(grep -rlE 'pytest\.mark\.($(subst $(empty) or ,|,$(1)))\b' tests --include='test_*.py')
 export PYTHON
@@ -55,7 +55,7 @@ SERVERS := scripts/docker-test-engine.sh scripts/with-postgres
 house: setup-dev ## Print figures of the source: size, names, docstrings
 	@$(BIN)/python scripts/house.py
 
-.PHONY: setup-integration test-integration test-slow test-deploy
+.PHONY: setup-integration test-integration test-slow test-deploy test-kubernetes
 setup-integration: ## Install PostgreSQL, Chromium and Docker for test-integration (by apt)
 	scripts/install-integration
 	scripts/docker-test-engine.sh true
@@ -66,6 +66,9 @@ test-integration: setup-dev ## Run the tests on PostgreSQL, in Chromium, with Do
 test-deploy: setup-dev ## Build the images of deploy/, start its compose file, run the demo on it (20 min)
 	scripts/install-integration docker-compose
 	scripts/docker-test-engine.sh $(BIN)/python -m pytest -m deploy $(call marked,deploy)
+test-kubernetes: setup-dev ## Test pools on a real Kubernetes cluster (built the first time, 20 min)
+	scripts/build-kubernetes || echo "slipway: SKIPPING THE TESTS ON KUBERNETES, see above"
+	$(NICE) $(BIN)/python -m pytest -m kubernetes $(call marked,kubernetes)
 test-slow: setup-dev ## Before a release: slow tests, all tests on PostgreSQL, all hostile values
 	scripts/install-integration wrk
 	$(PYTEST) -m "thorough and not ($(NEEDS_MORE) or $(ONLY_SLOW))" $(call marked,thorough)

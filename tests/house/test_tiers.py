@@ -8,7 +8,7 @@ import pytest
 from tests.house.sources import ROOT
 
 # Markers of files that `make test` leaves to a suite with more installed, or more time.
-_LATER = frozenset({"integration", "browser", "docker", "ranks", "deploy", "slow"})
+_LATER = frozenset({"integration", "browser", "docker", "ranks", "deploy", "slow", "kubernetes"})
 _MARKER = re.compile(r"\bpytest\.mark\.(\w+)")
 _MARKS = re.compile(r"^pytestmark = (?:\[$.*?^\]|[^\n]+$)", re.MULTILINE | re.DOTALL)
 _WORDS = frozenset({"and", "or", "not"})

@@ -2,6 +2,7 @@
 
 import sys
 
+from portal.compute.adapters.engines.kubernetes.kind import KubernetesEngineKind
 from portal.compute.adapters.engines.local import LocalEngineKind
 from portal.compute.adapters.engines.slurm import SlurmEngineKind
 from portal.compute.engines import register_engine
@@ -11,3 +12,4 @@ from portal.config.local_node import portal_url
 _ENV = env()
 register_engine("local", LocalEngineKind(_ENV.data_dir, portal_url(_ENV), _ENV.job_python))
 register_engine("slurm", SlurmEngineKind(_ENV.url, sys.executable, _ENV.job_python))
+register_engine("kubernetes", KubernetesEngineKind(_ENV.url))

@@ -328,7 +328,10 @@ def _conclude_waiting(
         return
     never_placed = allocation.epoch == workload.epoch + 1
     if not never_placed or cause in _RUNS_AGAIN:
-        return  # it waits for the next allocation
+        # It waits for the next allocation. Its agents knew of a signal, and not of the reason.
+        if detail:
+            add_event(workload, kind="queued", message=text)
+        return
     earlier = Allocation.objects.filter(workload=workload, epoch=allocation.epoch)
     if is_refused or earlier.count() >= _FALSE_STARTS:
         _end(workload, WorkloadState.FAILED, ReasonCode.START_FAILED, text)

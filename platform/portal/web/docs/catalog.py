@@ -56,6 +56,7 @@ GROUPS: tuple[tuple[str, tuple[DocsFile, ...]], ...] = (
                         "schedules",
                         "pools",
                         "slurm",
+                        "kubernetes",
                     ),
                     *("environments", "strategies", "experiments", "mlflow"),
                 ),

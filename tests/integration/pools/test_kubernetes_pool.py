@@ -1,0 +1,177 @@
+"""A pool in a real Kubernetes cluster (`make test-kubernetes`): jobs from submission to the end."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.forwarder import forwarded
+from tests.integration.pools.jobs import (
+    JOBS,
+    SAVER,
+    log_of,
+    prepare,
+    submit,
+    wait_for_state,
+    workload_of,
+)
+from tests.kubernetes_cluster import (
+    NAMESPACE,
+    NODE,
+    USER_ID,
+    KubernetesCluster,
+    reason_without,
+    running_kubernetes,
+)
+from tests.portals import RunningPortal, running_slipway
+from tests.ports import free_ports
+from tests.processes import wait_for
+
+pytestmark = [
+    pytest.mark.kubernetes,
+    pytest.mark.skipif(bool(reason_without()), reason=f"no Kubernetes: {reason_without()}"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesCluster]:
+    """A cluster of one node."""
+    with running_kubernetes(tmp_path_factory.mktemp("kubernetes") / "cluster") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def slipway(
+    tmp_path_factory: pytest.TempPathFactory, cluster: KubernetesCluster
+) -> Iterator[RunningPortal]:
+    """A Slipway with a pool in that cluster."""
+    (port,) = free_ports(1)
+    address = f"http://{cluster.address}:{port}"
+    folder = tmp_path_factory.mktemp("slipway")
+    with running_slipway(folder, SLIPWAY_PUBLIC_URL=address) as portal:
+        settings = cluster.settings(has_shared_folder=True)
+        pool = {"name": "twin", "engine": "kubernetes", "settings": settings}
+        with forwarded(cluster.address, {port: portal.installation.portal_port}):
+            with portal.client("root") as root:
+                prepare(root, pool)
+            yield portal
+
+
+def _running_pod(cluster: KubernetesCluster) -> Any:
+    (pod,) = [pod for pod in cluster.pods() if pod.status.phase == "Running"]
+    return pod
+
+
+def test_two_tasks_train_in_two_pods(slipway: RunningPortal, cluster: KubernetesCluster) -> None:
+    with slipway.client("root") as root:
+        job_id = submit(root, nodes=2)
+        ended = wait_for_state(root, job_id, "succeeded", "failed", "stopped", "lost")
+        assert ended["state"] == "succeeded", ended["explanation"]
+        assert "rank 0 of 2" in log_of(root, job_id)
+        assert "rank 1 of 2" in log_of(root, job_id, rank=1)
+        wait_for(lambda: root.get("/pools/twin").json()["requests"] == 0, "end", within_s=60)
+        assert len(root.get("/nodes").json()["items"]) == 1
+        assert root.get(f"{JOBS}/{job_id}").json()["cost_nano_usd"] > 0
+    pods = cluster.pods()
+    assert [pod.status.phase for pod in pods] == ["Succeeded", "Succeeded"]
+
+
+def test_a_task_is_the_user_of_the_pool_and_has_no_token_of_the_cluster(
+    slipway: RunningPortal, cluster: KubernetesCluster
+) -> None:
+    with slipway.client("root") as root:
+        job_id = submit(root, script=_PROBE)
+        ended = wait_for_state(root, job_id, "succeeded", "failed", "stopped", "lost")
+        log = log_of(root, job_id)
+        assert ended["state"] == "succeeded", log
+        assert f"user {USER_ID}" in log
+        assert "capabilities 0000000000000000" in log
+        assert "no_new_privs 1" in log
+        assert "token None" in log
+        assert "join []" in log
+
+
+_PROBE = """
+import os
+from pathlib import Path
+status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+print("user", os.getuid())
+print("capabilities", status["CapEff"].strip())
+print("no_new_privs", status["NoNewPrivs"].strip())
+account = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+print("token", list(account.iterdir()) if account.exists() else None)
+print("join", [name for name in os.environ if "TOKEN" in name and "JOIN" in name])
+"""
+
+
+def test_the_words_of_the_scheduler_are_the_reason(
+    slipway: RunningPortal, cluster: KubernetesCluster
+) -> None:
+    cluster.cordon(True)
+    with slipway.client("root") as root:
+        job_id = submit(root)
+        wait_for(
+            lambda: "1 node(s) were unschedulable" in workload_of(root, job_id)["explanation"],
+            "reason of Kubernetes",
+            within_s=60,
+        )
+        assert "Kubernetes says about sw-" in workload_of(root, job_id)["explanation"]
+        cluster.cordon(False)
+        assert wait_for_state(root, job_id, "succeeded", "failed")["state"] == "succeeded"
+
+
+def test_a_job_that_is_cancelled_in_slipway_saves_and_its_pod_ends(
+    slipway: RunningPortal, cluster: KubernetesCluster
+) -> None:
+    with slipway.client("root") as root:
+        job_id = submit(root, script=SAVER)
+        wait_for(lambda: "starts at 0" in log_of(root, job_id), "first lines", within_s=120)
+        pod = _running_pod(cluster).metadata.name
+        root.post(f"{JOBS}/{job_id}/cancel", json={}).raise_for_status()
+        ended = wait_for_state(root, job_id, "succeeded", "failed", "stopped", "lost")
+        assert ended["state"] == "stopped", ended
+        assert "saved" in log_of(root, job_id)
+        wait_for(
+            lambda: {p.metadata.name: p.status.phase for p in cluster.pods()}.get(pod) != "Running",
+            "end of the pod",
+            within_s=60,
+        )
+
+
+def test_a_job_whose_pod_is_deleted_saves_and_is_stopped(
+    slipway: RunningPortal, cluster: KubernetesCluster
+) -> None:
+    with slipway.client("root") as root:
+        job_id = submit(root, script=SAVER)
+        wait_for(lambda: "starts at 0" in log_of(root, job_id), "first lines", within_s=120)
+        pod = _running_pod(cluster)
+        cluster.api.delete_namespaced_pod(pod.metadata.name, NAMESPACE)
+        ended = wait_for_state(root, job_id, "succeeded", "failed", "stopped", "lost")
+        assert ended["state"] == "stopped", ended
+        assert "cancelled in Kubernetes" in ended["explanation"]
+        assert pod.metadata.name in ended["explanation"]
+        assert "saved" in log_of(root, job_id)
+
+
+def test_a_drained_node_costs_one_attempt_and_no_work(
+    slipway: RunningPortal, cluster: KubernetesCluster
+) -> None:
+    with slipway.client("root") as root:
+        job_id = submit(root, script=SAVER)
+        wait_for(lambda: "starts at 0" in log_of(root, job_id), "first lines", within_s=120)
+        pod = _running_pod(cluster)
+        assert pod.spec.node_name == NODE
+        cluster.cordon(True)
+        cluster.evict(pod.metadata.name)
+        wait_for(
+            lambda: "1 node(s) were unschedulable" in workload_of(root, job_id)["explanation"],
+            "next allocation",
+            within_s=120,
+        )
+        cluster.cordon(False)
+        ended = wait_for_state(root, job_id, "succeeded", "failed", "stopped")
+        assert (ended["state"], ended["attempt"]) == ("succeeded", 2), ended
+        assert "starts at 7" in log_of(root, job_id)
+        events = root.get(f"{JOBS}/{job_id}/events").json()["items"]
+        reason = "Kubernetes preempted it: node n1 is cordoned, and its pods are evicted."
+        assert reason in [event["message"] for event in events]
