@@ -106,6 +106,7 @@ def _read(client: httpx.Client, address: str) -> dict[str, Any]:
             return None
 
     response = wait_for(answer, f"an answer for {address}", within_s=60)
+    assert response is not None
     assert response.is_success, response.text
     content: dict[str, Any] = response.json()
     return content
