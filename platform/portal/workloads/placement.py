@@ -317,6 +317,21 @@ class Capacity:
         for i in spread(counts, rank, min(tasks, sum(counts))):
             self._claims[i] = Claim(project, self.sites[i].is_shared(need), is_head=False)
 
+    def hold(self, need: Need, nodes: Iterable[str], *, project: str) -> None:
+        """Set aside what is free for a task on each of these nodes, which nobody else gets.
+
+        A node that takes no new work is passed over.
+        """
+        at = {site.node_id: i for i, site in enumerate(self.sites)}
+        for node_id in nodes:
+            i = at.get(node_id)
+            if i is None:
+                continue
+            fitting = _gpus_of_model(self.free[i].gpus, need.gpu_model)
+            self.free[i].subtract(need, fitting[: need.amount.gpus])
+            if self.sites[i].shared_backends:
+                self._claims[i] = Claim(project, self.sites[i].is_shared(need), is_head=False)
+
     @property
     def head_starts(self) -> datetime | None:
         """The moment by which the head can start at the latest, if that is known."""

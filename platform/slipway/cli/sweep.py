@@ -43,6 +43,7 @@ from slipway.cli.train import (
     MaxMbOption,
     NodesOption,
     PoolOption,
+    PreemptibleOption,
     ProcsOption,
     RequirementsOption,
     TagOption,
@@ -124,6 +125,7 @@ def start(
     name: Annotated[str | None, typer.Option("--name", help="Name of the sweep.")] = None,
     max_attempts: AttemptsOption = None,
     max_hours: HoursOption = None,
+    preemptible: PreemptibleOption = False,
     code: CodeOption = ".",
     include: IncludeOption = None,
     max_mb: MaxMbOption = DEFAULT_MAX_MB,
@@ -156,6 +158,7 @@ def start(
             tags=parse_pairs(tag or (), option="--tag") or None,
             max_attempts=max_attempts,
             max_hours=max_hours,
+            preemptible=preemptible or None,
         )
         body = sweep_body(
             job,
