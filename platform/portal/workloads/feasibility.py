@@ -42,12 +42,7 @@ def refuse_impossible(
         )
     if pool is not None:
         if is_preemptible:
-            raise InvalidInput(
-                f"In pool {pool.name}, {engine_label(pool.engine)} decides what is preempted.",
-                code="preemptible_in_pool",
-                field="preemptible",
-                next_step="Leave preemptible out, or leave the pool out.",
-            )
+            _refuse_preemptible(pool)
         _refuse_other_backend(backend, pool)
         _refuse_over_quota(project, tier, tasks)
         return
@@ -101,6 +96,15 @@ def refuse_impossible(
             f"it on a node: uv python install {need.python}",
         )
     _refuse_over_quota(project, tier, tasks)
+
+
+def _refuse_preemptible(pool: Pool) -> None:
+    raise InvalidInput(
+        f"In pool {pool.name}, {engine_label(pool.engine)} decides what is preempted.",
+        code="preemptible_in_pool",
+        field="preemptible",
+        next_step="Leave preemptible out, or leave the pool out.",
+    )
 
 
 def _refuse_other_backend(backend: str, pool: Pool) -> None:

@@ -15,6 +15,7 @@ from django.db.models import F
 
 from portal.core import clock
 from portal.workloads.completion import begin_stopping
+from portal.workloads.fair_shares import ShareStandings
 from portal.workloads.feasibility import is_gang_without_network
 from portal.workloads.lifecycle import ACTIVE, StopOutcome
 from portal.workloads.models import Lease, Preemption, Workload
@@ -28,7 +29,6 @@ from portal.workloads.preemption_plans import (
 )
 from portal.workloads.queue import CANDIDATE_COLUMNS, Candidate, Queue, candidate_of
 from portal.workloads.scheduling import lock_scheduler, read_sites
-from portal.workloads.share_standing import ShareStandings
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 # A workload that was moved runs for this long before it may be moved again, and for the same
@@ -213,14 +213,14 @@ def _order(moves: Sequence[_Move]) -> int:
     ids |= {victim.workload_id for move in moves for victim in move.plan.victims}
     locked = Workload.objects.select_for_update(of=("self",), no_key=True).filter(pk__in=ids)
     rows = {workload.pk: workload for workload in locked.order_by("pk")}
-    asked = 0
+    ordered = 0
     for move in moves:
         waiting = rows[move.candidate.workload_id]
         victims = [(rows[victim.workload_id], victim.epoch) for victim in move.plan.victims]
         if all(_may_stop(victim, epoch) for victim, epoch in victims) and _hold(waiting, move):
             for victim, _ in victims:
-                asked += _preempt(victim, waiting)
-    return asked
+                ordered += _preempt(victim, waiting)
+    return ordered
 
 
 def _may_stop(victim: Workload, epoch: int) -> bool:

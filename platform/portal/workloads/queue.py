@@ -47,7 +47,8 @@ CANDIDATE_COLUMNS = (
 class Candidate:
     """A queued workload, as far as a pass needs to know it.
 
-    `start_failed` says that its last attempt could not even be started where it was.
+    `start_failed` says that its last attempt could not even be started where it was, `was_moved`
+    that it was asked to stop and to queue again.
     """
 
     workload_id: str
@@ -62,6 +63,7 @@ class Candidate:
     waits_since: datetime
     start_failed: bool = False
     is_preemptible: bool = False
+    was_moved: bool = False
 
     @property
     def total(self) -> Amount:
@@ -88,6 +90,7 @@ def candidate_of(row: tuple[Any, ...]) -> Candidate:
     return Candidate(
         *(pk, project, team, epoch, kind, tier, tasks, need, lifetime, since, failed),
         is_preemptible=is_preemptible,
+        was_moved=reason == ReasonCode.PREEMPTED,
     )
 
 

@@ -199,7 +199,7 @@ def _try(run: _Pass, candidate: Candidate) -> bool:
     if shape in run.does_not_fit or is_gang_without_network(need, tasks):
         return False
     places: list[NodeSlot] = []
-    if avoided := _nodes_of_failed_start(candidate):
+    if avoided := _nodes_to_avoid(run.capacity, candidate):
         places = _places(run.capacity, candidate, avoid=avoided)
     places = places or _places(run.capacity, candidate)
     if places:
@@ -213,14 +213,19 @@ def _try(run: _Pass, candidate: Candidate) -> bool:
     return False
 
 
-def _nodes_of_failed_start(candidate: Candidate) -> frozenset[str]:
-    """Return the nodes that could not start it the last time: others come first, if there are."""
-    if not candidate.start_failed:
-        return frozenset()
-    failed = Lease.objects.filter(
-        workload=candidate.workload_id, epoch=candidate.epoch, reason=ReasonCode.START_FAILED
-    )
-    return frozenset(failed.values_list("node_id", flat=True))
+def _nodes_to_avoid(capacity: Capacity, candidate: Candidate) -> frozenset[str]:
+    """Return the nodes that come last for a candidate, because of its latest attempt.
+
+    After a start that failed it is that node. What was moved has its files on its own nodes.
+    """
+    leases = Lease.objects.filter(workload=candidate.workload_id, epoch=candidate.epoch)
+    if candidate.start_failed:
+        failed = leases.filter(reason=ReasonCode.START_FAILED)
+        return frozenset(failed.values_list("node_id", flat=True))
+    if candidate.was_moved:
+        own = set(leases.values_list("node_id", flat=True))
+        return frozenset(site.node_id for site in capacity.sites if site.node_id not in own)
+    return frozenset()
 
 
 def read_sites() -> list[Site]:

@@ -338,3 +338,18 @@ def test_a_node_that_cannot_isolate_projects_is_freed_of_the_other_project(
     settle()
     assert states_of(urgent, *jobs) == ["placed", "queued", "queued"]
     assert Node.objects.get().tasks == 1
+
+
+def test_what_was_moved_goes_back_to_its_files_where_that_is_possible(people: Personas) -> None:
+    make_machine("first", cpus=1)
+    tier = make_tier()
+    moved = preemptible(people.vision, people.bob, tier)
+    urgent = submit(people.other, people.charlie, tier)
+    settle()
+    finish(moved, "preempted")
+    settle()
+    run(urgent)
+    finish(urgent)
+    make_machine("a-second", cpus=1)
+    settle()
+    assert nodes_of(moved) == {"first"}

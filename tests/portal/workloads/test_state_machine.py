@@ -29,7 +29,7 @@ from portal.compute.services.quotas import set_quota
 from portal.core.clock import frozen
 from portal.core.errors import SlipwayError
 from portal.workloads.lifecycle import ACTIVE, ENDS
-from portal.workloads.models import Lease, Preemption, Share, Workload
+from portal.workloads.models import Lease, Share, Workload
 from portal.workloads.preemption import preempt_for_waiting
 from portal.workloads.reconciler import reconcile
 from portal.workloads.scheduling import run_pass
@@ -39,6 +39,7 @@ from slipway.schemas.workloads import ReasonCode, WorkloadState
 from tests.personas import Personas
 from tests.portal.workloads.crashes import Crashed, crashing
 from tests.portal.workloads.machines import facts, make_tier, submit
+from tests.portal.workloads.moves import assert_moves_are_counted_once
 from tests.portal.workloads.world import START, Agent, Key, World
 from tests.turns import asked_all
 
@@ -85,8 +86,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 skew = timedelta(seconds={"a": 0, "b": 45, "g": -30}[name])
                 self.world.agents.append(Agent(node, details, skew, heard=START))
         for kind, nodes, tier in (("job", 2, 0), ("job", 1, 2), ("notebook", 1, 1)):
-            preemptible = kind == "job"
-            self.submit(nodes, kind, nodes, 0, None, None, tier=tier, preemptible=preemptible)
+            self.submit(nodes, kind, nodes, 0, None, None, tier=tier)
         self.a_good_moment(2)
 
     def teardown(self) -> None:
@@ -118,7 +118,6 @@ class SchedulerMachine(RuleBasedStateMachine):
         priority=st.sampled_from([0, 0, 5]),
         lifetime=st.sampled_from([None, None, 40, 300]),
         crash=crashes,
-        preemptible=st.booleans(),
     )
     def submit_something(
         self,
@@ -128,18 +127,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         priority: int,
         lifetime: int | None,
         crash: int | None,
-        preemptible: bool,
     ) -> None:
-        self.submit(
-            pick,
-            kind,
-            nodes,
-            priority,
-            lifetime,
-            crash,
-            tier=pick // 7,
-            preemptible=preemptible and kind == "job",
-        )
+        self.submit(pick, kind, nodes, priority, lifetime, crash, tier=pick // 7)
 
     def submit(
         self,
@@ -151,7 +140,6 @@ class SchedulerMachine(RuleBasedStateMachine):
         crash: int | None,
         *,
         tier: int,
-        preemptible: bool = False,
     ) -> None:
         world = self.world
         project, tier_wanted = self.some(world.projects, pick), self.some(world.tiers, tier)
@@ -165,8 +153,8 @@ class SchedulerMachine(RuleBasedStateMachine):
                 nodes=nodes,
                 priority=priority,
                 max_lifetime_s=lifetime,
-                is_preemptible=preemptible,
-                key=f"key-{pick % 50}-{kind}-{nodes}-{priority}-{lifetime}-{preemptible}",
+                is_preemptible=kind == "job" and pick % 2 == 0,
+                key=f"key-{pick % 50}-{kind}-{nodes}-{priority}-{lifetime}",
             )
 
         if self.call(crash, ask) is None:
@@ -366,7 +354,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.leases_of_a_task_follow_each_other()
             self.states_agree_with_leases()
             self.shares_agree_with_what_runs()
-            self.moves_are_counted_once()
+            assert_moves_are_counted_once()
 
     def no_task_runs_twice(self) -> None:
         running = Counter(key[0] for agent in self.world.agents for key in agent.running)
@@ -432,18 +420,6 @@ class SchedulerMachine(RuleBasedStateMachine):
             )
             counts = (share.cpu_millis, share.gpus, share.fair_millis)
             assert counts == (sums["cpus"] or 0, sums["cards"] or 0, sums["fair"] or 0)
-
-    def moves_are_counted_once(self) -> None:
-        moves = Preemption.objects.select_related("workload", "beneficiary")
-        counts = Counter(move.workload_id for move in moves)
-        for move in moves:
-            assert move.workload.is_preemptible
-            assert not move.beneficiary.is_preemptible
-        for workload in Workload.objects.all():
-            assert workload.preemptions == counts[workload.pk]
-            if workload.held_since is not None:
-                assert workload.state == WorkloadState.QUEUED
-                assert len(workload.held_nodes) == workload.nodes
 
     def heal(self) -> None:
         """All machines come back, the network works, the nodes are open."""

@@ -145,8 +145,8 @@ class MoveLine:
 
 def _moves_of(workload: Workload, viewer: User) -> list[MoveLine]:
     """Return the newest preemptions of a workload, and those of others for it."""
-    mine = Q(workload=workload) | Q(beneficiary=workload)
-    moves = Preemption.objects.filter(mine).order_by("-pk")
+    both_sides = Q(workload=workload) | Q(beneficiary=workload)
+    moves = Preemption.objects.filter(both_sides).order_by("-pk")
     explainer = Explainer(viewer)
     lines = []
     for move in moves.select_related("workload__project", "beneficiary__project")[:MOVES]:
