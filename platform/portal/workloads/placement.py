@@ -209,14 +209,16 @@ class Capacity:
         timestamp: datetime,
         lifetime: timedelta | None = None,
         avoid: frozenset[str] = frozenset(),
+        passes_head: bool = False,
     ) -> list[NodeSlot]:
         """Reserve capacity for a gang, all tasks or none. Empty if it does not fit.
 
-        `avoid` holds the ids of nodes it must not be put on.
+        `avoid` holds the ids of nodes it must not be put on. With `passes_head` it may have what is
+        reserved for the head.
         """
         if tasks == 1 and not self._spare and not avoid:
             return self._place_single(need, project)
-        is_short = self._ends_before_head(timestamp, lifetime)
+        is_short = passes_head or self._ends_before_head(timestamp, lifetime)
         counts = [
             0 if site.node_id in avoid else self._count(i, need, project, is_short=is_short)
             for i, site in enumerate(self.sites)

@@ -62,6 +62,7 @@ class _Pass:
     examined: int = 0
     does_not_fit: set[tuple[object, ...]] = field(default_factory=set)
     has_head: bool = False
+    is_head_preemptible: bool = False
     holders: set[str] = field(default_factory=set)
     ended_holds: list[tuple[str, datetime]] = field(default_factory=list)
 
@@ -179,7 +180,11 @@ def _place_held(run: _Pass, queue: Queue) -> None:
 
 
 def _places(
-    capacity: Capacity, candidate: Candidate, *, avoid: frozenset[str] = frozenset()
+    capacity: Capacity,
+    candidate: Candidate,
+    *,
+    avoid: frozenset[str] = frozenset(),
+    passes_head: bool = False,
 ) -> list[NodeSlot]:
     return capacity.place(
         candidate.need,
@@ -188,26 +193,33 @@ def _places(
         timestamp=clock.now(),
         lifetime=candidate.lifetime,
         avoid=avoid,
+        passes_head=passes_head,
     )
 
 
 def _try(run: _Pass, candidate: Candidate) -> bool:
-    """Place a candidate if it fits. For the first that does not, the head, reserve capacity."""
+    """Place a candidate if it fits. For the first that does not, the head, reserve capacity.
+
+    What is not preemptible passes a preemptible head, which it could move once that has started.
+    """
     need, tasks, lifetime = candidate.need, candidate.tasks, candidate.lifetime
     project = candidate.project_id
-    shape = (need, tasks, lifetime, run.capacity.domain_of(project))
+    passes_head = run.is_head_preemptible and not candidate.is_preemptible
+    shape = (need, tasks, lifetime, run.capacity.domain_of(project), passes_head)
     if shape in run.does_not_fit or is_gang_without_network(need, tasks):
         return False
     places: list[NodeSlot] = []
     if avoided := _nodes_to_avoid(run.capacity, candidate):
-        places = _places(run.capacity, candidate, avoid=avoided)
-    places = places or _places(run.capacity, candidate)
+        places = _places(run.capacity, candidate, avoid=avoided, passes_head=passes_head)
+    places = places or _places(run.capacity, candidate, passes_head=passes_head)
     if places:
         run.decisions.append(Decision(candidate, tuple(places)))
         return True
     run.does_not_fit.add(shape)
-    if not run.has_head:
-        run.has_head = run.capacity.reserve_for(need, tasks, _expected_ends(), project=project)
+    if (not run.has_head or passes_head) and run.capacity.reserve_for(
+        need, tasks, _expected_ends(), project=project
+    ):
+        run.has_head, run.is_head_preemptible = True, candidate.is_preemptible
     if run.has_head:
         run.capacity.claim_for(need, tasks, project=project)
     return False

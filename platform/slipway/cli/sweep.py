@@ -50,6 +50,7 @@ from slipway.cli.train import (
     TierOption,
     create_snapshot,
     packages_shown,
+    price_text,
     request_quote,
     upload,
 )
@@ -432,7 +433,9 @@ def _show_quote(session: Session, quote: SweepQuote) -> None:
     session.output.facts(
         {
             "Trials": f"{quote.trials}, {quote.parallel} at once",
-            "Price": f"{dollars(quote.nano_usd_per_hour)} an hour",
+            "Price": price_text(
+                quote.nano_usd_per_hour, quote.job.full_nano_usd_per_hour * quote.parallel
+            ),
             "Expected": "no history yet"
             if quote.expected_nano_usd is None
             else dollars(quote.expected_nano_usd),

@@ -8,7 +8,16 @@ from portal.accounts.models import Project, User
 from portal.compute.models import Node, Tier
 from portal.compute.services.nodes import cordon_node
 from portal.compute.services.quotas import set_quota
+from portal.core.errors import InvalidInput
 from portal.workloads.models import Lease, Preemption, Share, Workload
+from portal.workloads.ports import (
+    AdmissionDeferred,
+    AdmissionGranted,
+    AdmissionRequest,
+    AdmitEverything,
+    admission,
+    register_admission,
+)
 from portal.workloads.preemption import UNDISTURBED
 from portal.workloads.services.cancellation import stop_workload
 from portal.workloads.tasks import schedule
@@ -353,3 +362,46 @@ def test_what_was_moved_goes_back_to_its_files_where_that_is_possible(people: Pe
     make_machine("a-second", cpus=1)
     settle()
     assert nodes_of(moved) == {"first"}
+
+
+def test_what_is_not_preemptible_passes_preemptible_work_that_waits(people: Personas) -> None:
+    for name in ("a", "b"):
+        make_machine(name, cpus=1)
+    tier = make_tier()
+    stays = submit(people.vision, people.bob, tier)
+    settle()
+    gang = submit(people.other, people.charlie, tier, nodes=2, is_preemptible=True)
+    cheap = submit(people.vision, people.bob, tier, is_preemptible=True)
+    settle()
+    assert states_of(stays, gang, cheap) == ["placed", "queued", "queued"]  # room for the gang
+    urgent = submit(people.vision, people.bob, tier)
+    settle()
+    assert states_of(urgent, gang, cheap) == ["placed", "queued", "queued"]
+
+
+def test_nothing_is_moved_for_what_a_budget_holds_back(people: Personas) -> None:
+    class Later(AdmitEverything):
+        def decide(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
+            is_held = request.project_id == people.other.pk
+            return AdmissionDeferred("budget") if is_held else AdmissionGranted()
+
+    make_machine(cpus=1)
+    tier = make_tier()
+    moved = preemptible(people.vision, people.bob, tier)
+    before = admission()
+    register_admission(Later())
+    try:
+        submit(people.other, people.charlie, tier)
+        settle()
+    finally:
+        register_admission(before)
+    assert state_of(moved) == "running"
+
+
+@pytest.mark.parametrize("kind", ["notebook", "replica"])
+def test_what_people_wait_for_is_refused_with_the_reason(people: Personas, kind: str) -> None:
+    make_machine(cpus=1)
+    with pytest.raises(InvalidInput) as refused:
+        submit(people.vision, people.bob, make_tier(), kind=kind, is_preemptible=True)
+    assert refused.value.field == "preemptible"
+    assert "people wait for it" in refused.value.message
