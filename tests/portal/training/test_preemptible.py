@@ -1,6 +1,7 @@
 """Preemptible jobs through the REST API: price, bill, refusals, and who may learn for whom."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -70,7 +71,7 @@ def test_a_pool_decides_itself_what_is_preempted(
 ) -> None:
     create_pool(name="twin", engine="local", settings={"places": 1})
     take_code(bob)
-    body = {"script": "train.py", "tier": "small", "snapshot": take_code(bob)}
+    body: dict[str, Any] = {"script": "train.py", "tier": "small", "snapshot": take_code(bob)}
     body |= {"pool": "twin", "preemptible": True}
     fault = json_of(bob.post(JOBS, body))
     assert (fault["code"], fault["field"]) == ("preemptible_in_pool", "preemptible")
