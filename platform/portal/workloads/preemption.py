@@ -207,7 +207,7 @@ def _order(moves: Sequence[_Move]) -> int:
     """Write the moves that are still possible. Returns how many workloads were asked to stop.
 
     All rows are locked first, in the order of their ids. A move is written with all its victims or
-    not at all.
+    not at all, and none after one that is not, because later plans count on earlier ones.
     """
     ids = {move.candidate.workload_id for move in moves}
     ids |= {victim.workload_id for move in moves for victim in move.plan.victims}
@@ -217,9 +217,11 @@ def _order(moves: Sequence[_Move]) -> int:
     for move in moves:
         waiting = rows[move.candidate.workload_id]
         victims = [(rows[victim.workload_id], victim.epoch) for victim in move.plan.victims]
-        if all(_may_stop(victim, epoch) for victim, epoch in victims) and _hold(waiting, move):
-            for victim, _ in victims:
-                ordered += _preempt(victim, waiting)
+        is_possible = all(_may_stop(victim, epoch) for victim, epoch in victims)
+        if not is_possible or not _hold(waiting, move):
+            break
+        for victim, _ in victims:
+            ordered += _preempt(victim, waiting)
     return ordered
 
 
