@@ -103,6 +103,7 @@ def _submit(options: argparse.Namespace, script: bytes) -> JobOut:
             python=options.python,
             datasets=options.dataset,
             max_hours=options.max_hours,
+            preemptible=options.preemptible,
             project=options.project,
             watch=not options.detach,
         )
@@ -156,6 +157,7 @@ def _cell_parser() -> _Parser:
     add("--environment", help="environment of the project, such as trees@2")
     add("--python", metavar="VERSION")
     add("--max-hours", type=float, metavar="HOURS", help="time limit")
+    add("--preemptible", action="store_true", help="cheaper, may be moved for other work")
     add("--code", default=".", metavar="FOLDER", help="code that travels with the cell")
     add("--no-code", action="store_true", help="send the cell alone")
     add("--include", action="append", default=[], metavar="FILE", help="although it is ignored")

@@ -41,6 +41,7 @@ def train(
     max_attempts: int | None = None,
     max_hours: float | None = None,
     hang_after_minutes: int | None = None,
+    preemptible: bool = False,
     keep: Sequence[str] | None = None,
     keep_limit_bytes: int | None = None,
     folder: str | Path = ".",
@@ -54,13 +55,11 @@ def train(
     """Run `script`, a Python file or notebook of `folder`, as a job on `nodes` times `procs` ranks.
 
     The code travels as a snapshot, with the files `added` by their path. `params` reach the script
-    as `--name=value` after `args`. `strategy` is a word of `slipway.distributed`, `framework` forms
-    a cluster of `ray` or `dask`. `requirements` is a requirements file, "" for none, `environment`
-    one of the project, such as `vision@3`. Without both, the files nearest to the script say which
-    packages it needs. `python` is a version, without it that of .python-version or requires-python.
-    In a `pool` another scheduler allocates the nodes. `datasets` are versions such as `digits:3`.
-    Spend is split by `tags`. `parent` is the id of a job that this one is a part of. `watch` shows
-    the log. Files that match a glob of `keep` become artifacts, at most `keep_limit_bytes` a node.
+    as `--name=value` after `args`. `strategy` is a word of `slipway.distributed`. `requirements` is
+    a requirements file, "" for none, `environment` one of the project (`vision@3`). Without both,
+    files of the code say which packages and `python` it needs. In a `pool` another scheduler
+    allocates the nodes. `datasets` are versions (`digits:3`). A `preemptible` job costs less, and
+    makes way for other work. Files that match a glob of `keep` become artifacts.
     """
     with contextlib.ExitStack() as stack:
         if client is None:
@@ -94,6 +93,7 @@ def train(
             max_attempts=max_attempts,
             max_hours=max_hours,
             hang_after_minutes=hang_after_minutes,
+            preemptible=preemptible or None,
             keep=None if keep is None else [*keep],
             keep_limit_bytes=keep_limit_bytes,
         )

@@ -26,7 +26,7 @@ _MOST_TAGS = 10
 # Fields of a job that its outputs do not depend on.
 _IRRELEVANT = {
     *("name", "tags", "priority", "tier", "pool", "parent", "git"),
-    *("max_attempts", "max_hours", "hang_after_minutes", "keep_limit_bytes"),
+    *("max_attempts", "max_hours", "hang_after_minutes", "keep_limit_bytes", "preemptible"),
 }
 # Fields of a sweep that its best trial does not depend on.
 _IRRELEVANT_OF_SWEEPS: dict[str, Any] = {
@@ -36,7 +36,7 @@ _IRRELEVANT_OF_SWEEPS: dict[str, Any] = {
 _SAME_FIELDS = (
     *("script", "tier", "pool", "nodes", "procs", "strategy", "framework", "backend"),
     *("requirements", "requirements_file", "environment", "python", "datasets", "max_hours"),
-    *("hang_after_minutes", "keep", "keep_limit_bytes"),
+    *("hang_after_minutes", "keep", "keep_limit_bytes", "preemptible"),
 )
 Lookup = Callable[[Reference], Any]
 

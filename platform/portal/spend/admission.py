@@ -52,6 +52,7 @@ def quoted(request: AdmissionRequest) -> AdmissionQuote:
         name=request.name,
         tier=request.tier,
         tasks=request.tasks,
+        is_preemptible=request.is_preemptible,
     )
     amount = reserve_amount(
         expected,

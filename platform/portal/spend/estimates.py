@@ -24,9 +24,9 @@ class CostEstimate:
 
 
 def expected_cost(
-    *, project_id: str, kind: str, name: str, tier: str, tasks: int
+    *, project_id: str, kind: str, name: str, tier: str, tasks: int, is_preemptible: bool = False
 ) -> CostEstimate | None:
-    """Return the cost of runs of the same name, kind, tier and size, or None without any.
+    """Return the cost of runs of the same name, kind, tier, size and price, or None without any.
 
     Counts the last fifty that succeeded.
     """
@@ -37,6 +37,7 @@ def expected_cost(
         kind=kind,
         tier__slug=tier,
         nodes=tasks,
+        is_preemptible=is_preemptible,
         state=WorkloadState.SUCCEEDED,
     )
     last = alike.exclude(Exists(unsettled)).order_by("-pk").values("pk")[:RUNS_LOOKED_AT]

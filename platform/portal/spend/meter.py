@@ -21,7 +21,7 @@ from portal.spend.ledger import HOUR_MS, LedgerEntry, Source, post
 from portal.spend.models import Holding
 from portal.spend.models.ledger import KIND_CAPACITY, TAG
 from portal.spend.rates import Amounts, Rates
-from portal.workloads.costs import MS_AN_HOUR, Steps, integral, price_steps, unix_ms
+from portal.workloads.costs import Steps, cost_between, price_steps, unix_ms
 from portal.workloads.models import Lease, Workload
 from portal.workloads.ports import kind_of
 
@@ -97,7 +97,7 @@ def unsettled_leases() -> QuerySet[Lease]:
     """Return leases with cost that is not in the ledger yet, with only the columns needed."""
     leases = Lease.objects.filter(is_settled=False).select_related("workload")
     return leases.only(
-        *("project_id", "team_id", "node_id", "tier_id", "nano_usd_per_hour"),
+        *("project_id", "team_id", "node_id", "tier_id", "nano_usd_per_hour", "discount_percent"),
         *("cpu_millis", "memory_bytes", "gpus", "granted_at", "ended_at"),
         *("billed_to_ms", "billed_nano_usd", "is_settled"),
         *("workload__kind", "workload__submitted_by_id", "workload__name", "workload__tags"),
@@ -123,7 +123,7 @@ def unbilled_of_lease(lease: Lease, steps: Steps, rates: Rates, hour_ms: int) ->
     return UnbilledSpan(
         of=source_of(lease),
         held=Amounts(lease.cpu_millis, lease.memory_bytes, lease.gpus),
-        cost=lambda at: integral(steps, begin_ms=begin_ms, end_ms=at) // MS_AN_HOUR,
+        cost=lambda at: cost_between(lease, steps, begin_ms=begin_ms, end_ms=at),
         changes=tuple(at for at, _ in steps),
         from_ms=begin_ms if lease.billed_to_ms is None else lease.billed_to_ms,
         to_ms=end_ms,

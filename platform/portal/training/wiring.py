@@ -16,6 +16,7 @@ from portal.training.services.checkpoint_copies import (
     limit_bytes,
     newest_copy,
     record_resume_step,
+    saved_at,
 )
 from portal.training.services.reports import accept_report
 from portal.workloads.ports import CheckpointCopies, Grouping, Kind, register_kind
@@ -58,11 +59,12 @@ JOB = Kind(
     noun="job",
     retry=RetryRule(max_attempts=3),
     moves_when_drained=True,
+    can_be_preempted=True,
     stop_grace_s=30.0,
     warm="torch",
     environment=_surroundings,
     handle_report=accept_report,
-    copies=CheckpointCopies(limit_bytes=limit_bytes, newest=newest_copy),
+    copies=CheckpointCopies(limit_bytes=limit_bytes, newest=newest_copy, saved_at=saved_at),
     # Jobs of a name log to the experiment of that name; see `variables_of`.
     grouping=Grouping(noun="experiment"),
     presentation=PRESENTATION,

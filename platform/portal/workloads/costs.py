@@ -1,5 +1,7 @@
 """Cost of a lease: the exact integral of its tier's price over time, rounded down once.
 
+A discount of preemptible work counts before the rounding, as it was when the lease began.
+
 Every figure of a workload's cost, on its own page and on the pages of spend, comes from here.
 """
 
@@ -10,6 +12,7 @@ from typing import Any
 from portal.compute.models import Tier, TierPrice
 from portal.core import clock
 from portal.workloads.models import Lease, Workload
+from slipway.schemas.money import discounted
 
 MS_AN_HOUR = 3_600_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -73,13 +76,20 @@ def lease_cost(lease: Lease, steps: Steps, *, until_ms: int) -> int:
     """
     begin_ms = unix_ms(lease.granted_at)
     end_ms = until_ms if lease.ended_at is None else unix_ms(lease.ended_at)
+    return cost_between(lease, steps, begin_ms=begin_ms, end_ms=max(begin_ms, end_ms))
+
+
+def cost_between(lease: Lease, steps: Steps, *, begin_ms: int, end_ms: int) -> int:
+    """Return the cost of a lease over a span, less its discount, in nano-USD, rounded down once."""
     steps = steps or ((begin_ms, lease.nano_usd_per_hour),)
-    return integral(steps, begin_ms=begin_ms, end_ms=max(begin_ms, end_ms)) // MS_AN_HOUR
+    exact = integral(steps, begin_ms=begin_ms, end_ms=end_ms)
+    return exact * (100 - lease.discount_percent) // (100 * MS_AN_HOUR)
 
 
 def lease_price(lease: Lease, steps: Steps, *, at_ms: int) -> int:
     """Return the hourly cost of a lease at a time, in nano-USD."""
-    return price_at(steps, at_ms) if steps else lease.nano_usd_per_hour
+    full = price_at(steps, at_ms) if steps else lease.nano_usd_per_hour
+    return discounted(full, lease.discount_percent)
 
 
 def workload_cost(workload: Workload, *, until_ms: int) -> int:
@@ -116,7 +126,7 @@ def workload_price(workload: Workload) -> int:
     """Return nano-USD an hour: what it costs now, or cost when it ended last."""
     leases = [lease for lease in workload.leases.all() if lease.epoch == workload.epoch]
     if not leases:
-        return workload.tier.nano_usd_per_hour * workload.nodes
+        return workload.tier.price(is_preemptible=workload.is_preemptible) * workload.nodes
     steps = steps_of_tier(workload.tier)
     now_ms = unix_ms(clock.now())
     return sum(

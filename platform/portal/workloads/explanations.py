@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from functools import cached_property
 
+from django.db.models import F
+
 from portal.accounts.models import Project, User
 from portal.compute.engines import engine_label
 from portal.compute.models import Node, Pool, Quota
@@ -17,13 +19,13 @@ from portal.core import clock
 from portal.core.problems import problem_of
 from portal.workloads.feasibility import infeasible_reason, is_gang_without_network
 from portal.workloads.gangs import ranks_apart_text
-from portal.workloads.models import Allocation, Lease, Share, Workload
+from portal.workloads.models import Allocation, Lease, Preemption, Share, Workload
 from portal.workloads.placement import Capacity, FreeCapacity, Site, missing_part
 from portal.workloads.ports import kind_of
 from portal.workloads.scheduling import read_sites
 from portal.workloads.silence import silence_text
 from slipway.schemas.truncation import join_names
-from slipway.schemas.workloads import WorkloadState
+from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 MAX_POSITION = 1000
 _NAMED = 3
@@ -74,9 +76,9 @@ class Explainer:
         if state == WorkloadState.ADMITTED:
             return "Admitted: about to be queued."
         if state == WorkloadState.QUEUED:
-            return f"Waiting: {self._waiting_reason(workload)}"
+            return f"Waiting: {self._waiting_reason(workload)}{self._moved_note(workload)}"
         if state == WorkloadState.STOPPING:
-            return f"Stopping: {workload.reason_text}"
+            return f"Stopping: {self._stopping_reason(workload)}"
         if state in (WorkloadState.PLACED, WorkloadState.STARTING, WorkloadState.RUNNING):
             return self._location(workload)
         if state == WorkloadState.SUCCEEDED:
@@ -111,7 +113,9 @@ class Explainer:
             self._by_scheduler
             or self._by_network(workload)
             or self._by_quota(workload)
+            or self._by_moves(workload)
             or self._by_nodes(workload)
+            or self._by_holds(workload)
             or self._by_capacity(workload)
             or self._by_queue_position(workload)
         )
@@ -143,6 +147,82 @@ class Explainer:
                 if over:
                     return f"the {owner} {over}."
         return ""
+
+    def move_sentence(self, preemption: Preemption) -> str:
+        """Return for which workload another one was moved, by name if the person may see it."""
+        return f"Moved for {self.name_of(preemption.beneficiary)}."
+
+    def may_see(self, workload: Workload) -> bool:
+        """Return True if the person may know which workload this is."""
+        return workload.project_id in self._visible
+
+    def _moved(self, workload: Workload) -> Preemption | None:
+        """Return the move that ended the latest attempt, if that is how it ended."""
+        if not workload.is_preemptible or workload.reason != ReasonCode.PREEMPTED:
+            return None
+        moves = Preemption.objects.filter(workload=workload, attempt=workload.epoch)
+        return moves.select_related("beneficiary").first()
+
+    def _stopping_reason(self, workload: Workload) -> str:
+        move = self._moved(workload)
+        if move is None:
+            return workload.reason_text
+        return f"{self.move_sentence(move)} It saves, stops, and keeps its place in the queue."
+
+    def _moved_note(self, workload: Workload) -> str:
+        move = self._moved(workload)
+        if move is None:
+            return ""
+        name = self.name_of(move.beneficiary)
+        return (
+            f" It was moved for {name} at {move.created_at:%H:%M} UTC and resumes where it saved."
+        )
+
+    def _by_moves(self, workload: Workload) -> str:
+        """Name the workloads that are moved for this one and have not stopped yet."""
+        if workload.held_since is None:
+            return ""
+        moves = Preemption.objects.filter(
+            beneficiary=workload,
+            created_at__gte=workload.held_since,
+            workload__state=WorkloadState.STOPPING,
+            workload__epoch=F("attempt"),
+        )
+        victims = [move.workload for move in moves.select_related("workload").order_by("pk")]
+        if not victims:
+            return "what was moved for it has stopped; it starts within seconds."
+        names = [self.name_of(victim, "preemptible") for victim in victims[:_NAMED]]
+        if len(victims) > _NAMED:
+            names.append(f"{len(victims) - _NAMED} more")
+        verb = "has saved and stopped" if len(victims) == 1 else "have saved and stopped"
+        return f"it waits until {_join_phrases(names)} {verb}."
+
+    def _by_holds(self, workload: Workload) -> str:
+        """Say so if it would fit, were capacity not held for work for which others are moved."""
+        holders = [held for held in self._holders_of_capacity if held.pk != workload.pk]
+        need, project = workload.need, workload.project_id
+        room = Capacity(self._sites)
+        if not holders or room.count_of(need, project=project) < workload.nodes:
+            return ""
+        for holder in holders:
+            room.hold(holder.need, holder.held_nodes, project=holder.project_id)
+        if room.count_of(need, project=project) >= workload.nodes:
+            return ""
+        names = [self.name_of(holder) for holder in holders[:_NAMED]]
+        return f"capacity is held for {_join_phrases(names)}, for which preemptible work was moved."
+
+    @cached_property
+    def _holders_of_capacity(self) -> list[Workload]:
+        return list(Workload.objects.with_hold().select_related("project")[:MAX_POSITION])
+
+    def name_of(self, workload: Workload, adjective: str = "") -> str:
+        """Return the name of a workload with its project, if the person may know it."""
+        noun = kind_of(workload.kind).noun
+        slug = self._visible.get(workload.project_id)
+        if slug is not None:
+            note = f" ({adjective})" if adjective else ""
+            return f"{noun} {workload.name} of project {slug}{note}"
+        return f"another project's {f'{adjective} {noun}'.strip()}"
 
     def _by_nodes(self, workload: Workload) -> str:
         """Say so if no node that could fit it is open for work."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from portal.accounts.models import Project
+from portal.compute.engines import engine_label
 from portal.compute.models import Node, Pool, Quota, Tier
 from portal.compute.resources import Amount, Need, amount_text, count_noun, cpus_text
 from portal.compute.services.pythons import sorted_pythons
@@ -23,6 +24,7 @@ def refuse_impossible(
     backend: str = "",
     python: str = "",
     pool: Pool | None = None,
+    is_preemptible: bool = False,
 ) -> None:
     """Raise InvalidInput, saying what is in the way, if this can never run on any node there is.
 
@@ -39,6 +41,8 @@ def refuse_impossible(
             "the project's settings.",
         )
     if pool is not None:
+        if is_preemptible:
+            _refuse_preemptible(pool)
         _refuse_other_backend(backend, pool)
         _refuse_over_quota(project, tier, tasks)
         return
@@ -92,6 +96,15 @@ def refuse_impossible(
             f"it on a node: uv python install {need.python}",
         )
     _refuse_over_quota(project, tier, tasks)
+
+
+def _refuse_preemptible(pool: Pool) -> None:
+    raise InvalidInput(
+        f"In pool {pool.name}, {engine_label(pool.engine)} decides what is preempted.",
+        code="preemptible_in_pool",
+        field="preemptible",
+        next_step="Leave preemptible out, or leave the pool out.",
+    )
 
 
 def _refuse_other_backend(backend: str, pool: Pool) -> None:

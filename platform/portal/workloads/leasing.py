@@ -92,6 +92,8 @@ def _place_workloads(decisions: Sequence[Decision], timestamp: datetime) -> None
             rendezvous_port=0,
             rendezvous_agent_store=False,
             ranks_apart=False,
+            held_nodes=[],
+            held_since=None,
         )
         if moved != len(ids):
             raise StalePass
@@ -120,8 +122,7 @@ def _insert_leases(decisions: Sequence[Decision], timestamp: datetime) -> None:
             "pk", "workload_id", "index"
         )
     }
-    tiers = {decision.candidate.tier_id for decision in decisions}
-    prices = dict(Tier.objects.filter(pk__in=tiers).values_list("pk", "nano_usd_per_hour"))
+    tiers = Tier.objects.in_bulk({decision.candidate.tier_id for decision in decisions})
     insert_rows(
         Lease,
         _LEASE_COLUMNS,
@@ -131,7 +132,7 @@ def _insert_leases(decisions: Sequence[Decision], timestamp: datetime) -> None:
                 index,
                 place,
                 tasks[decision.candidate.workload_id, index],
-                prices[decision.candidate.tier_id],
+                tiers[decision.candidate.tier_id],
                 timestamp,
             )
             for decision in decisions
@@ -148,6 +149,7 @@ _LEASE_COLUMNS = (
     "node_id",
     "tier_id",
     "nano_usd_per_hour",
+    "discount_percent",
     "epoch",
     "index",
     "cpu_millis",
@@ -164,7 +166,7 @@ _LEASE_COLUMNS = (
 
 
 def _lease_row(
-    candidate: Candidate, index: int, place: NodeSlot, task_id: str, price: int, timestamp: datetime
+    candidate: Candidate, index: int, place: NodeSlot, task_id: str, tier: Tier, timestamp: datetime
 ) -> tuple[Any, ...]:
     amount = candidate.need.amount
     # Clocks of machines may differ. A lease must not begin before the task's last one ended.
@@ -176,7 +178,8 @@ def _lease_row(
         candidate.team_id,
         place.node_id,
         candidate.tier_id,
-        price,
+        tier.nano_usd_per_hour,
+        tier.preemptible_discount if candidate.is_preemptible else 0,
         candidate.epoch + 1,
         index,
         amount.cpu_millis,

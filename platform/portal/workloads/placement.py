@@ -209,14 +209,16 @@ class Capacity:
         timestamp: datetime,
         lifetime: timedelta | None = None,
         avoid: frozenset[str] = frozenset(),
+        passes_head: bool = False,
     ) -> list[NodeSlot]:
         """Reserve capacity for a gang, all tasks or none. Empty if it does not fit.
 
-        `avoid` holds the ids of nodes it must not be put on.
+        `avoid` holds the ids of nodes it must not be put on. With `passes_head` it may have what is
+        reserved for the head.
         """
         if tasks == 1 and not self._spare and not avoid:
             return self._place_single(need, project)
-        is_short = self._ends_before_head(timestamp, lifetime)
+        is_short = passes_head or self._ends_before_head(timestamp, lifetime)
         counts = [
             0 if site.node_id in avoid else self._count(i, need, project, is_short=is_short)
             for i, site in enumerate(self.sites)
@@ -316,6 +318,21 @@ class Capacity:
         rank = [(float(tenancy.tasks.total()),) for tenancy in self._tenancies]
         for i in spread(counts, rank, min(tasks, sum(counts))):
             self._claims[i] = Claim(project, self.sites[i].is_shared(need), is_head=False)
+
+    def hold(self, need: Need, nodes: Iterable[str], *, project: str) -> None:
+        """Set aside what is free for a task on each of these nodes, which nobody else gets.
+
+        A node that takes no new work is passed over.
+        """
+        at = {site.node_id: i for i, site in enumerate(self.sites)}
+        for node_id in nodes:
+            i = at.get(node_id)
+            if i is None:
+                continue
+            fitting = _gpus_of_model(self.free[i].gpus, need.gpu_model)
+            self.free[i].subtract(need, fitting[: need.amount.gpus])
+            if self.sites[i].shared_backends:
+                self._claims[i] = Claim(project, self.sites[i].is_shared(need), is_head=False)
 
     @property
     def head_starts(self) -> datetime | None:

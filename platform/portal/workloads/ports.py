@@ -34,6 +34,7 @@ class AdmissionRequest:
     tasks: int
     nano_usd_per_hour: int
     max_lifetime_s: int | None
+    is_preemptible: bool = False
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,10 @@ class BudgetRule:
     save: StopWarning = _ignore_stop_warning
 
 
+def _no_saves(workload_ids: Collection[str]) -> Mapping[str, datetime]:
+    return {}
+
+
 def _no_copy(*, workload_id: str) -> StoredCheckpoint | None:
     return None
 
@@ -162,10 +167,13 @@ class CheckpointCopies:
     """Copying of a kind's checkpoints to the portal, for workloads of one task.
 
     `limit_bytes` is the most one may have, 0 for none. `newest` returns what there is of one.
+    `saved_at` returns when workloads (by their ids) have saved their newest checkpoint, on their
+    node or in the portal. Those without one are left out.
     """
 
     limit_bytes: Callable[[], int] = int
     newest: Callable[..., StoredCheckpoint | None] = _no_copy
+    saved_at: Callable[[Collection[str]], Mapping[str, datetime]] = _no_saves
 
 
 @dataclass(frozen=True)
@@ -180,13 +188,15 @@ class Kind:
     `grouping` says what its workloads are parts of. Without it they are not added up. With
     `has_run` each workload has one MLflow run, which follows its state. With `reports_silence` one
     that runs without output, steps and use of a processor is reported, see `silence`. With
-    `has_shells` people open shells in its tasks.
+    `has_shells` people open shells in its tasks. With `can_be_preempted` its submitter may let the
+    scheduler move it for other work.
     """
 
     name: str
     noun: str
     retry: RetryRule = field(default_factory=RetryRule)
     moves_when_drained: bool = False
+    can_be_preempted: bool = False
     keeps_on_fence: bool = False
     stop_grace_s: float = 10.0
     hang_after_s: float | None = None

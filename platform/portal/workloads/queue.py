@@ -39,6 +39,7 @@ CANDIDATE_COLUMNS = (
     "project__network",
     "python",
     "pool_id",
+    "is_preemptible",
 )
 
 
@@ -46,7 +47,8 @@ CANDIDATE_COLUMNS = (
 class Candidate:
     """A queued workload, as far as a pass needs to know it.
 
-    `start_failed` says that its last attempt could not even be started where it was.
+    `start_failed` says that its last attempt could not even be started where it was, `was_moved`
+    that it was asked to stop and to queue again.
     """
 
     workload_id: str
@@ -60,6 +62,8 @@ class Candidate:
     lifetime: timedelta | None
     waits_since: datetime
     start_failed: bool = False
+    is_preemptible: bool = False
+    was_moved: bool = False
 
     @property
     def total(self) -> Amount:
@@ -70,7 +74,8 @@ class Candidate:
 def candidate_of(row: tuple[Any, ...]) -> Candidate:
     """Return a candidate from the columns of a workload."""
     pk, project, team, epoch, kind, tier, tasks, *rest = row
-    cpu, memory, gpus, model, labels, backend, seconds, since, reason, network, python, pool = rest
+    cpu, memory, gpus, model, labels, backend, seconds, since, reason, network, python, *last = rest
+    pool, is_preemptible = last
     if pool is None:
         pairs = tuple(sorted(labels.items())) if labels else ()
         need = Need(Amount(cpu, memory, gpus), model, pairs, backend, network, python)
@@ -82,7 +87,11 @@ def candidate_of(row: tuple[Any, ...]) -> Candidate:
         )
     lifetime = timedelta(seconds=seconds) if seconds is not None else None
     failed = reason == ReasonCode.START_FAILED
-    return Candidate(pk, project, team, epoch, kind, tier, tasks, need, lifetime, since, failed)
+    return Candidate(
+        *(pk, project, team, epoch, kind, tier, tasks, need, lifetime, since, failed),
+        is_preemptible=is_preemptible,
+        was_moved=reason == ReasonCode.PREEMPTED,
+    )
 
 
 @dataclass(slots=True)
@@ -151,6 +160,7 @@ class ProjectQueue:
     team: QuotaUsage | None
     waiting: list[Candidate]
     pool_id: str | None = None
+    with_preemptible: bool = True
     at: int = 0
     skipped: int = 0
     is_loaded: bool = False
@@ -167,7 +177,8 @@ class ProjectQueue:
 
     def _load_more(self) -> None:
         begin = len(self.waiting)
-        rows = Workload.objects.waiting_in(self.pool_id).filter(project_id=self.project_id)
+        rows = Workload.objects.waiting_in(self.pool_id, with_preemptible=self.with_preemptible)
+        rows = rows.filter(project_id=self.project_id)
         workloads = rows.values_list(*CANDIDATE_COLUMNS)[begin : begin + self.chunk]
         self.waiting += map(candidate_of, workloads)
         self.is_loaded = len(self.waiting) - begin < self.chunk
@@ -203,10 +214,17 @@ class Queue:
     What waits for our own nodes and what waits in a pool are queues of their own.
     """
 
-    def __init__(self, at_s: float, *, batch: int, pool_id: str | None = None) -> None:
+    def __init__(
+        self,
+        at_s: float,
+        *,
+        batch: int,
+        pool_id: str | None = None,
+        with_preemptible: bool = True,
+    ) -> None:
         """Read the queue for a pass that begins now and places at most `batch` workloads."""
         self._at_s = at_s
-        self.queues = _lines(batch, pool_id)
+        self.queues = _lines(batch, pool_id, with_preemptible=with_preemptible)
         self._team_keys: dict[str, float] = {}
         for line in self.queues:
             self._update_key(line)
@@ -220,8 +238,15 @@ class Queue:
             self.queues.remove(line)
         return None
 
+    def is_over_quota(self, project_id: str, total: Amount) -> bool:
+        """Return True if a limit of a waiting project or of its team does not admit this now."""
+        line = next((line for line in self.queues if line.project_id == project_id), None)
+        if line is None:
+            return False
+        return bool(line.usage.over(total) or (line.team is not None and line.team.over(total)))
+
     def count_ordered(self, totals: Iterable[tuple[str, Amount]]) -> None:
-        """Count what was ordered of engines for projects, and does not run yet."""
+        """Count what is promised to projects and does not run yet: ordered of engines, or held."""
         lines = {line.project_id: line for line in self.queues}
         for project_id, total in totals:
             if project_id in lines:
@@ -242,14 +267,14 @@ class Queue:
         return account, line.key, line.project_id
 
 
-def _lines(batch: int, pool_id: str | None) -> list[ProjectQueue]:
+def _lines(batch: int, pool_id: str | None, *, with_preemptible: bool) -> list[ProjectQueue]:
     """Read the front of each waiting project's queue: five queries, whatever waits behind."""
     waiting = Share.objects.filter(queued__gt=0, project__isnull=False).order_by("score")
     shares = {share.project_id or "": share for share in waiting[:MAX_PROJECTS]}
     if not shares:
         return []
     ahead = max(1, min(_CHUNK, 2 * batch // len(shares)))
-    fronts = _fronts(shares, ahead=ahead, pool_id=pool_id)
+    fronts = _fronts(shares, ahead=ahead, pool_id=pool_id, with_preemptible=with_preemptible)
     teams = {front[0].team_id for front in fronts.values() if front[0].team_id}
     team_shares = Share.objects.filter(team__in=teams) if teams else []
     quotas = Quota.objects.filter(Q(project__in=shares) | Q(team__in=teams))
@@ -265,6 +290,7 @@ def _lines(batch: int, pool_id: str | None) -> list[ProjectQueue]:
             team=ledgers.get(front[0].team_id) if front[0].team_id else None,
             waiting=front,
             pool_id=pool_id,
+            with_preemptible=with_preemptible,
             is_loaded=len(front) < ahead,
         )
         for project_id, share in shares.items()
@@ -273,10 +299,11 @@ def _lines(batch: int, pool_id: str | None) -> list[ProjectQueue]:
 
 
 def _fronts(
-    projects: Iterable[str], *, ahead: int, pool_id: str | None
+    projects: Iterable[str], *, ahead: int, pool_id: str | None, with_preemptible: bool
 ) -> dict[str, list[Candidate]]:
     """Return the first `ahead` candidates of each project, found by one seek each."""
-    waiting = Workload.objects.waiting_in(pool_id).filter(project=OuterRef("project"))
+    waiting = Workload.objects.waiting_in(pool_id, with_preemptible=with_preemptible)
+    waiting = waiting.filter(project=OuterRef("project"))
     queue = waiting.values("pk")
     places = {f"place_{at}": Subquery(queue[at : at + 1]) for at in range(ahead)}
     shares = Share.objects.filter(project__in=projects).annotate(**places)

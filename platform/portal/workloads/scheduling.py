@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from datetime import datetime
 
 from django.db import transaction
 from django.db.models import Count, F
@@ -32,7 +32,7 @@ from portal.workloads.placement import (
     Tenancy,
 )
 from portal.workloads.queue import CANDIDATE_COLUMNS, Candidate, Queue, candidate_of
-from slipway.schemas.workloads import ReasonCode
+from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 BATCH = 128
 _MAX_EXAMINED = 512
@@ -42,11 +42,15 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class PassResult:
-    """Result of a pass. `more` is True if it reached its own limit and should be called again."""
+    """Result of a pass. `more` is True if it reached its own limit and should be called again.
+
+    `ended_holds` are workloads, and since when capacity was held for them, that lose their hold.
+    """
 
     placed: int
     examined: int
     more: bool
+    ended_holds: tuple[tuple[str, datetime], ...] = ()
 
 
 @dataclass
@@ -58,6 +62,9 @@ class _Pass:
     examined: int = 0
     does_not_fit: set[tuple[object, ...]] = field(default_factory=set)
     has_head: bool = False
+    is_head_preemptible: bool = False
+    holders: set[str] = field(default_factory=set)
+    ended_holds: list[tuple[str, datetime]] = field(default_factory=list)
 
     @property
     def is_full(self) -> bool:
@@ -70,14 +77,18 @@ def run_pass() -> PassResult:
     for _ in range(_ATTEMPTS):
         try:
             with transaction.atomic():
-                return _run_locked()
+                result = _run_locked()
         except StalePass:
             continue
+        for workload_id, since in result.ended_holds:
+            held = Workload.objects.with_hold().filter(pk=workload_id, held_since=since)
+            held.update(held_nodes=[], held_since=None)
+        return result
     return PassResult(placed=0, examined=0, more=True)
 
 
 def _run_locked() -> PassResult:
-    _lock_scheduler()
+    lock_scheduler()
     queue = Queue(clock.now().timestamp(), batch=BATCH)
     allocated = _allocated()
     if not queue.queues and not allocated:
@@ -85,12 +96,19 @@ def _run_locked() -> PassResult:
     run = _Pass(Capacity(read_sites()))
     for candidate in allocated:
         _place_allocated(run, candidate)
+    _place_held(run, queue)
     _decide(run, queue)
     placed = grant(run.decisions) if run.decisions else 0
-    return PassResult(placed=placed, examined=run.examined, more=len(run.decisions) >= BATCH)
+    return PassResult(
+        placed=placed,
+        examined=run.examined,
+        more=len(run.decisions) >= BATCH,
+        ended_holds=tuple(run.ended_holds),
+    )
 
 
-def _lock_scheduler() -> None:
+def lock_scheduler() -> None:
+    """Wait until no other pass runs, and keep others waiting until the transaction ends."""
     SchedulerTurn.objects.get_or_create(pk=1)
     SchedulerTurn.objects.filter(pk=1).update(passes=F("passes") + 1)  # holds the row's lock
 
@@ -102,7 +120,8 @@ def _decide(run: _Pass, queue: Queue) -> None:
         if line is None or first is None:
             return
         run.examined += 1
-        if line.blocks(first.total) or not _try(run, first):
+        is_held = first.workload_id in run.holders
+        if is_held or line.blocks(first.total) or not _try(run, first):
             line.skip_first()
         else:
             line.pop_first(first.total)
@@ -123,51 +142,102 @@ def _place_allocated(run: _Pass, candidate: Candidate) -> None:
     """
     if run.is_full:
         return
-    places = run.capacity.place(
+    places = _places(run.capacity, candidate)
+    if places:
+        run.decisions.append(Decision(candidate, tuple(places)))
+
+
+def _place_held(run: _Pass, queue: Queue) -> None:
+    """Place workloads for which others were moved, and hold the capacity of those that wait.
+
+    A hold ends early when a quota is in the way, or when nothing stops any more on its nodes and
+    the workload does not fit on them all the same.
+    """
+    columns = (*CANDIDATE_COLUMNS, "held_nodes", "held_since")
+    rows = Workload.objects.with_hold().values_list(*columns)[:_MAX_EXAMINED]
+    waiting: list[tuple[Candidate, list[str], datetime]] = []
+    for *row, nodes, since in rows:
+        candidate = candidate_of(tuple(row))
+        if queue.is_over_quota(candidate.project_id, candidate.total):
+            run.ended_holds.append((candidate.workload_id, since))
+            continue
+        others = frozenset(site.node_id for site in run.capacity.sites) - set(nodes)
+        places = _places(run.capacity, candidate, avoid=others)
+        if places:
+            run.decisions.append(Decision(candidate, tuple(places)))
+        else:
+            waiting.append((candidate, nodes, since))
+        run.holders.add(candidate.workload_id)
+        queue.count_ordered([(candidate.project_id, candidate.total)])
+    stopping = Lease.objects.open().filter(workload__state=WorkloadState.STOPPING)
+    stopping_on = set(stopping.values_list("node_id", flat=True)) if waiting else set()
+    for candidate, nodes, since in waiting:
+        if stopping_on.isdisjoint(nodes):
+            run.ended_holds.append((candidate.workload_id, since))
+            run.holders.discard(candidate.workload_id)
+        else:
+            run.capacity.hold(candidate.need, nodes, project=candidate.project_id)
+
+
+def _places(
+    capacity: Capacity,
+    candidate: Candidate,
+    *,
+    avoid: frozenset[str] = frozenset(),
+    passes_head: bool = False,
+) -> list[NodeSlot]:
+    return capacity.place(
         candidate.need,
         candidate.tasks,
         project=candidate.project_id,
         timestamp=clock.now(),
         lifetime=candidate.lifetime,
+        avoid=avoid,
+        passes_head=passes_head,
     )
-    if places:
-        run.decisions.append(Decision(candidate, tuple(places)))
 
 
 def _try(run: _Pass, candidate: Candidate) -> bool:
-    """Place a candidate if it fits. For the first that does not, the head, reserve capacity."""
+    """Place a candidate if it fits. For the first that does not, the head, reserve capacity.
+
+    What is not preemptible passes a preemptible head, which it could move once that has started.
+    """
     need, tasks, lifetime = candidate.need, candidate.tasks, candidate.lifetime
     project = candidate.project_id
-    shape = (need, tasks, lifetime, run.capacity.domain_of(project))
+    passes_head = run.is_head_preemptible and not candidate.is_preemptible
+    shape = (need, tasks, lifetime, run.capacity.domain_of(project), passes_head)
     if shape in run.does_not_fit or is_gang_without_network(need, tasks):
         return False
-    timestamp = clock.now()
-    place = partial(
-        run.capacity.place, need, tasks, project=project, timestamp=timestamp, lifetime=lifetime
-    )
     places: list[NodeSlot] = []
-    if avoided := _nodes_of_failed_start(candidate):
-        places = place(avoid=avoided)
-    places = places or place()
+    if avoided := _nodes_to_avoid(run.capacity, candidate):
+        places = _places(run.capacity, candidate, avoid=avoided, passes_head=passes_head)
+    places = places or _places(run.capacity, candidate, passes_head=passes_head)
     if places:
         run.decisions.append(Decision(candidate, tuple(places)))
         return True
     run.does_not_fit.add(shape)
-    if not run.has_head:
-        run.has_head = run.capacity.reserve_for(need, tasks, _expected_ends(), project=project)
+    if (not run.has_head or passes_head) and run.capacity.reserve_for(
+        need, tasks, _expected_ends(), project=project
+    ):
+        run.has_head, run.is_head_preemptible = True, candidate.is_preemptible
     if run.has_head:
         run.capacity.claim_for(need, tasks, project=project)
     return False
 
 
-def _nodes_of_failed_start(candidate: Candidate) -> frozenset[str]:
-    """Return the nodes that could not start it the last time: others come first, if there are."""
-    if not candidate.start_failed:
-        return frozenset()
-    failed = Lease.objects.filter(
-        workload=candidate.workload_id, epoch=candidate.epoch, reason=ReasonCode.START_FAILED
-    )
-    return frozenset(failed.values_list("node_id", flat=True))
+def _nodes_to_avoid(capacity: Capacity, candidate: Candidate) -> frozenset[str]:
+    """Return the nodes that come last for a candidate, because of its latest attempt.
+
+    After a start that failed it is that node. What was moved has its files on its own nodes.
+    """
+    leases = Lease.objects.filter(workload=candidate.workload_id, epoch=candidate.epoch)
+    if candidate.start_failed:
+        failed = leases.filter(reason=ReasonCode.START_FAILED)
+        return frozenset(failed.values_list("node_id", flat=True))
+    if candidate.was_moved:
+        own = set(leases.values_list("node_id", flat=True))
+        return frozenset(site.node_id for site in capacity.sites if site.node_id not in own)
+    return frozenset()
 
 
 def read_sites() -> list[Site]:

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from portal.core.enqueue import background_task
 from portal.workloads.allocations import tend_allocations
+from portal.workloads.preemption import preempt_for_waiting
 from portal.workloads.reconciler import delete_old_samples as forget_old_samples
 from portal.workloads.reconciler import reconcile
 from portal.workloads.scheduling import run_passes
@@ -22,8 +23,9 @@ PERIODIC = {
 
 @background_task("workloads.schedule")
 def schedule() -> None:
-    """Place what can be placed now."""
+    """Place what can be placed now, and move preemptible work for what cannot."""
     run_passes()
+    preempt_for_waiting()
 
 
 @background_task("workloads.reconcile")
@@ -31,6 +33,7 @@ def reconcile_and_schedule() -> None:
     """Run the reconciler (expired leases, deadlines, holds), then schedule."""
     reconcile()
     run_passes()
+    preempt_for_waiting()
 
 
 @background_task("workloads.tend_allocations")

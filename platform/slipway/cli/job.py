@@ -37,6 +37,7 @@ from slipway.cli.train import (
     create_snapshot,
     finish,
     noted_interruption,
+    price_text,
     upload,
 )
 from slipway.cli.transfer import receive_file
@@ -95,7 +96,11 @@ def show(session: Session, job: JobOut) -> None:
         "Step": job.step,
         "Checkpoint step": job.resumable_step,
         "Time to first step": _seconds(job.first_step_after_s),
-        "Price": f"{dollars(job.nano_usd_per_hour)} an hour",
+        "Preemptible": "yes" if workload.preemptible else None,
+        "Moved for other work": _times(workload.preemptions),
+        "Price": price_text(
+            job.nano_usd_per_hour, workload.full_nano_usd_per_hour if workload.preemptible else 0
+        ),
         "Cost": dollars(job.cost_nano_usd),
         "Code": f"{job.snapshot.digest[:12]}, {job.snapshot.files} files, "
         f"{size_text(job.snapshot.size_bytes)}",
@@ -114,6 +119,12 @@ def show(session: Session, job: JobOut) -> None:
         "Page": session.client.jobs.page(workload.id, project=workload.project),
     }
     session.output.facts(details)
+
+
+def _times(count: int) -> str | None:
+    if not count:
+        return None
+    return "once" if count == 1 else f"{count} times"
 
 
 def _kept(job: JobOut) -> list[str]:
@@ -377,6 +388,14 @@ def clone(
     dataset: DatasetOption = None,
     name: NameOption = None,
     max_attempts: AttemptsOption = None,
+    preemptible: Annotated[
+        bool | None,
+        typer.Option(
+            "--preemptible/--not-preemptible",
+            help="Cheaper: other work may take its place. Default: as the job.",
+            show_default=False,
+        ),
+    ] = None,
     project: ProjectOption = None,
     watch_it: WatchOption = False,
 ) -> None:
@@ -409,6 +428,7 @@ def clone(
             backend=backend,
             datasets=dataset,
             max_attempts=max_attempts,
+            preemptible=preemptible,
         )
     finish(session, made, watch_it=watch_it)
 

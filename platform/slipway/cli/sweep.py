@@ -43,12 +43,14 @@ from slipway.cli.train import (
     MaxMbOption,
     NodesOption,
     PoolOption,
+    PreemptibleOption,
     ProcsOption,
     RequirementsOption,
     TagOption,
     TierOption,
     create_snapshot,
     packages_shown,
+    price_text,
     request_quote,
     upload,
 )
@@ -124,6 +126,7 @@ def start(
     name: Annotated[str | None, typer.Option("--name", help="Name of the sweep.")] = None,
     max_attempts: AttemptsOption = None,
     max_hours: HoursOption = None,
+    preemptible: PreemptibleOption = False,
     code: CodeOption = ".",
     include: IncludeOption = None,
     max_mb: MaxMbOption = DEFAULT_MAX_MB,
@@ -156,6 +159,7 @@ def start(
             tags=parse_pairs(tag or (), option="--tag") or None,
             max_attempts=max_attempts,
             max_hours=max_hours,
+            preemptible=preemptible or None,
         )
         body = sweep_body(
             job,
@@ -430,7 +434,9 @@ def _show_quote(session: Session, quote: SweepQuote) -> None:
     session.output.facts(
         {
             "Trials": f"{quote.trials}, {quote.parallel} at once",
-            "Price": f"{dollars(quote.nano_usd_per_hour)} an hour",
+            "Price": price_text(
+                quote.nano_usd_per_hour, quote.job.full_nano_usd_per_hour * quote.parallel
+            ),
             "Expected": "no history yet"
             if quote.expected_nano_usd is None
             else dollars(quote.expected_nano_usd),

@@ -18,12 +18,24 @@ from slipway.cli.session import Session, command
 from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.schemas.base import PageOf
 from slipway.schemas.money import dollars
-from slipway.schemas.workloads import TierOut
+from slipway.schemas.workloads import MOST_DISCOUNT, TierOut
 
 app = typer.Typer(no_args_is_help=True, help="Hardware tiers: list, create, price.")
 
 TierArgument = Annotated[
     str, typer.Argument(metavar="TIER", help="Slug of the tier.", autocompletion=complete_tier)
+]
+
+
+DiscountOption = Annotated[
+    int | None,
+    typer.Option(
+        "--preemptible-discount",
+        min=0,
+        max=MOST_DISCOUNT,
+        metavar="PERCENT",
+        help="How much less preemptible jobs cost that start from now on.",
+    ),
 ]
 
 
@@ -44,6 +56,8 @@ def show(session: Session, tier: TierOut) -> None:
                 "GPU model": tier.gpu_model,
                 "Labels": [f"{name}={value}" for name, value in tier.labels.items()],
                 "Price": f"{dollars(tier.nano_usd_per_hour)} an hour",
+                "Preemptible": f"{dollars(tier.preemptible_nano_usd_per_hour)} an hour "
+                f"({tier.preemptible_discount} % less)",
                 "Active": tier.is_active,
             }
         )
@@ -98,6 +112,7 @@ def create(
         typer.Option("--label", metavar="NAME=VALUE", help="Only nodes with this label."),
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="Display name.")] = None,
+    discount: DiscountOption = None,
 ) -> None:
     """Create a tier (administrators only)."""
     tier = session.client.tiers.create(
@@ -109,6 +124,7 @@ def create(
         gpu_model=gpu_model,
         labels=parse_pairs(label, option="--label") if label else None,
         nano_usd_per_hour=parse_price(price, option="--price"),
+        preemptible_discount=discount,
     )
     show(session, tier)
 
@@ -146,6 +162,10 @@ def edit(
         bool | None,
         typer.Option("--active/--retired", help="Allow new work on the tier.", show_default=False),
     ] = None,
+    discount: DiscountOption = None,
 ) -> None:
-    """Rename, retire or reinstate a tier (administrators only)."""
-    show(session, session.client.tiers.edit(tier, name=name, is_active=active))
+    """Rename, retire or reinstate a tier, or set its discount (administrators only)."""
+    edited = session.client.tiers.edit(
+        tier, name=name, is_active=active, preemptible_discount=discount
+    )
+    show(session, edited)

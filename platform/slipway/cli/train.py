@@ -133,6 +133,14 @@ HangOption = Annotated[
         "--hang-minutes", min=1, help="Stop the job if no rank makes progress for this long."
     ),
 ]
+PreemptibleOption = Annotated[
+    bool,
+    typer.Option(
+        "--preemptible",
+        help="Cheaper: other work may take its place, then it waits and resumes from its "
+        "checkpoint.",
+    ),
+]
 KeepOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -204,6 +212,7 @@ def train(
     max_attempts: AttemptsOption = None,
     max_hours: HoursOption = None,
     hang_minutes: HangOption = None,
+    preemptible: PreemptibleOption = False,
     keep: KeepOption = None,
     keep_limit: KeepLimitOption = None,
     code: CodeOption = ".",
@@ -243,6 +252,7 @@ def train(
             max_attempts=max_attempts,
             max_hours=max_hours,
             hang_after_minutes=hang_minutes,
+            preemptible=preemptible or None,
             keep=keep,
             keep_limit_bytes=parse_size(keep_limit, option="--keep-limit"),
         )
@@ -315,11 +325,19 @@ def finish(session: Session, job: JobOut, *, watch_it: bool) -> None:
             {
                 "Job": workload.id,
                 "Page": session.client.jobs.page(workload.id, project=workload.project),
-                "Price": f"{dollars(job.nano_usd_per_hour)} an hour",
+                "Price": price_text(job.nano_usd_per_hour, job.workload.full_nano_usd_per_hour),
                 "State": workload.state,
                 "Why": workload.explanation,
             }
         )
+
+
+def price_text(nano_usd: int, full_nano_usd: int) -> str:
+    """Return a price an hour, beside the full price where that is another one."""
+    text = f"{dollars(nano_usd)} an hour"
+    if full_nano_usd <= nano_usd:
+        return text
+    return f"{text} (preemptible, instead of {dollars(full_nano_usd)})"
 
 
 def show_quote(session: Session, quote: Quote) -> None:
@@ -329,7 +347,7 @@ def show_quote(session: Session, quote: Quote) -> None:
         return
     session.output.facts(
         {
-            "Price": f"{dollars(quote.nano_usd_per_hour)} an hour",
+            "Price": price_text(quote.nano_usd_per_hour, quote.full_nano_usd_per_hour),
             "Expected": expected_text(quote),
             "Budget": [
                 f"{budget.name}: {dollars(budget.left_nano_usd)} of "

@@ -89,6 +89,7 @@ class Jobs:
         max_attempts: int | None = None,
         max_hours: float | None = None,
         hang_after_minutes: int | None = None,
+        preemptible: bool = False,
         keep: Sequence[str] | None = None,
         keep_limit_bytes: int | None = None,
     ) -> JobOut:
@@ -101,8 +102,9 @@ class Jobs:
         it that of .python-version or requires-python. In a `pool` another scheduler allocates the
         nodes. `datasets` are versions that it reads (`digits:3`). Spend is split by `tags`. Files
         that it writes and that match a glob of `keep` are kept with its run, up to
-        `keep_limit_bytes` for each node. `slipway.train` does this for a folder of code. Raises
-        InvalidInput for what can never run.
+        `keep_limit_bytes` for each node. A `preemptible` job costs less, and is moved when other
+        work needs its place: it resumes from its checkpoint. `slipway.train` does this for a folder
+        of code. Raises InvalidInput for what can never run.
         """
         body = job_body(
             script=script,
@@ -129,6 +131,7 @@ class Jobs:
             max_attempts=max_attempts,
             max_hours=max_hours,
             hang_after_minutes=hang_after_minutes,
+            preemptible=preemptible or None,
             keep=None if keep is None else [*keep],
             keep_limit_bytes=keep_limit_bytes,
         )
@@ -174,6 +177,7 @@ class Jobs:
         datasets: Sequence[str] | None = None,
         tags: Mapping[str, str] | None = None,
         max_attempts: int | None = None,
+        preemptible: bool | None = None,
     ) -> JobOut:
         """Submit a job again with the given changes. `params` replaces all of them."""
         body = build(
@@ -196,6 +200,7 @@ class Jobs:
             datasets=None if datasets is None else [*datasets],
             tags=None if tags is None else {**tags},
             max_attempts=max_attempts,
+            preemptible=preemptible,
         )
         return self._connection.fetch(JobOut, "POST", *_path(project, job), "clone", body=body)
 

@@ -37,8 +37,12 @@ class Tiers:
         gpus: int = 0,
         gpu_model: str | None = None,
         labels: Mapping[str, str] | None = None,
+        preemptible_discount: int | None = None,
     ) -> TierOut:
-        """Create a tier. CPUs in thousandths. `labels` are those a node must carry."""
+        """Create a tier. CPUs in thousandths. `labels` are those a node must carry.
+
+        Preemptible jobs cost less by `preemptible_discount`, in percent from 0 to 90.
+        """
         body = build(
             TierIn,
             name=name,
@@ -47,6 +51,7 @@ class Tiers:
             gpu_model=gpu_model,
             labels=None if labels is None else dict(labels),
             nano_usd_per_hour=nano_usd_per_hour,
+            preemptible_discount=preemptible_discount,
         )
         return self._connection.fetch(TierOut, "POST", "tiers", body=body)
 
@@ -57,10 +62,18 @@ class Tiers:
         name: str | None = None,
         nano_usd_per_hour: int | None = None,
         is_active: bool | None = None,
+        preemptible_discount: int | None = None,
     ) -> TierOut:
-        """Change the given fields. A price is valid from now on. Inactive tiers take no work."""
+        """Change the given fields. A price is valid from now on. Inactive tiers take no work.
+
+        A discount of preemptible jobs (in percent) holds for those that start from now on.
+        """
         body = build(
-            TierChange, name=name, nano_usd_per_hour=nano_usd_per_hour, is_active=is_active
+            TierChange,
+            name=name,
+            nano_usd_per_hour=nano_usd_per_hour,
+            is_active=is_active,
+            preemptible_discount=preemptible_discount,
         )
         return self._connection.fetch(TierOut, "PATCH", "tiers", slug, body=body)
 

@@ -54,3 +54,8 @@ def parse_dollars(text: str) -> int:
     if amount != amount.to_integral_value():
         raise ValueError("An amount has at most nine decimals.")
     return int(amount)
+
+
+def discounted(nano_usd: int, percent: int) -> int:
+    """Return an amount less a discount in percent, in nano-USD, rounded down."""
+    return nano_usd * (100 - percent) // 100

@@ -205,6 +205,7 @@ class StepIn(RequestSchema):
     tags: Tags = {}
     max_hours: Number | None = Field(default=None, gt=0, le=8760)
     hang_after_minutes: Whole | None = Field(default=30, ge=1, le=10_080)
+    preemptible: Truth = False
     keep: list[Pattern] = Field(default=DEFAULT_KEEP, max_length=MOST_PATTERNS)
     keep_limit_bytes: Whole = Field(default=DEFAULT_LIMIT_BYTES, ge=0, le=MAX_LIMIT_BYTES)
 

@@ -138,7 +138,9 @@ class JobIn(RequestSchema):
     part of: it is stopped with it, and its cost counts there. Files that it writes in its working
     folder and that match a glob of `keep` become artifacts of its run, up to `keep_limit_bytes` for
     each node (0: none do). With a `framework` (`ray`, `dask`) the ranks form its cluster, and the
-    script runs once, on rank 0.
+    script runs once, on rank 0. A `preemptible` job costs less, and may be stopped when other work
+    needs its place: it gets its grace to save, waits in its old place in the queue and resumes from
+    its checkpoint.
     """
 
     name: Name | None = None
@@ -163,6 +165,7 @@ class JobIn(RequestSchema):
     parent: Annotated[Line, Field(min_length=1, max_length=32)] | None = None
     priority: Whole = Field(default=0, ge=-100, le=100)
     max_attempts: Whole = Field(default=3, ge=1, le=20)
+    preemptible: Truth = False
     hang_after_minutes: Whole | None = Field(default=30, ge=1, le=10_080)
     keep: list[Pattern] = Field(default=DEFAULT_KEEP, max_length=MOST_PATTERNS)
     keep_limit_bytes: Whole = Field(default=DEFAULT_LIMIT_BYTES, ge=0, le=MAX_LIMIT_BYTES)
@@ -194,6 +197,7 @@ class JobEdit(RequestSchema):
     datasets: list[DatasetReference] | None = Field(default=None, max_length=20)
     tags: Tags | None = None
     max_attempts: Whole | None = Field(default=None, ge=1, le=20)
+    preemptible: Truth | None = None
     keep: list[Pattern] | None = Field(default=None, max_length=MOST_PATTERNS)
     keep_limit_bytes: Whole | None = Field(default=None, ge=0, le=MAX_LIMIT_BYTES)
 
@@ -223,10 +227,11 @@ class Quote(AnswerSchema):
     `expected` is the cost of similar past jobs, absent without history. `budgets` are those that
     would have to admit it, each of which reserves `set_aside_nano_usd` for it. `files` says what
     happens to the files that the job writes. `packages` is absent while the snapshot is not
-    uploaded.
+    uploaded. `full_nano_usd_per_hour` is the price without the discount of preemptible work.
     """
 
     nano_usd_per_hour: int
+    full_nano_usd_per_hour: int = 0
     can_ever_run: bool
     would_wait: bool
     explanation: str

@@ -83,12 +83,18 @@ LabelValue = Annotated[Line, Field(max_length=63)]
 _KEYS: JsonDict = {"propertyNames": {"minLength": 1, "maxLength": 63, "pattern": LINE_PATTERN}}
 Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=64, json_schema_extra=_KEYS)]
 NanoUsd = Annotated[Whole, Field(ge=0, le=10**15)]
+# Discount of preemptible work, in percent of the price of its tier.
+DEFAULT_DISCOUNT = 50
+MOST_DISCOUNT = 90
+Discount = Annotated[Whole, Field(ge=0, le=MOST_DISCOUNT)]
 
 
 class TierOut(AnswerSchema):
     """A hardware tier: the resources of one task and the price per hour in nano-USD.
 
     `labels` are required of nodes. `free_tasks` says how many tasks of this tier fit right now.
+    `preemptible_discount` is how much less preemptible jobs cost, in percent, and
+    `preemptible_nano_usd_per_hour` what they cost then.
     """
 
     id: str
@@ -98,6 +104,8 @@ class TierOut(AnswerSchema):
     gpu_model: str = ""
     labels: dict[str, str] = {}
     nano_usd_per_hour: int
+    preemptible_discount: int = DEFAULT_DISCOUNT
+    preemptible_nano_usd_per_hour: int = 0
     is_active: bool
     free_tasks: int | None = None
 
@@ -109,14 +117,19 @@ class TierIn(RequestSchema):
     gpu_model: Annotated[Line, Field(max_length=64)] = ""
     labels: Labels = {}
     nano_usd_per_hour: NanoUsd
+    preemptible_discount: Discount = DEFAULT_DISCOUNT
 
 
 class TierChange(RequestSchema):
-    """Changes to a tier. Resources never change, so create another tier instead."""
+    """Changes to a tier. Resources never change, so create another tier instead.
+
+    A new `preemptible_discount` applies to attempts that start from now on.
+    """
 
     name: Name | None = None
     is_active: Truth | None = None
     nano_usd_per_hour: NanoUsd | None = None
+    preemptible_discount: Discount | None = None
 
 
 class TierPriceOut(AnswerSchema):
@@ -235,6 +248,20 @@ class QuotaOut(AnswerSchema):
     used_running: int = 0
 
 
+class PreemptionOut(AnswerSchema):
+    """A move of a preemptible workload: `attempt` was stopped `at` a time for another workload.
+
+    `moved_for` is the id of that workload, and `project` that of its project (a slug). Both are
+    null if you may not see it. `sentence` says the same in words.
+    """
+
+    at: datetime
+    attempt: int
+    moved_for: str | None = None
+    project: str | None = None
+    sentence: str
+
+
 class WorkloadEventOut(AnswerSchema):
     """An event of a workload."""
 
@@ -248,6 +275,9 @@ class WorkloadOut(AnswerSchema):
     """A workload. `explanation` says why it waits, runs or ended.
 
     `network` is its network access. `parent` is the id of the workload that it is a part of.
+    `preemptions` is how often a `preemptible` one was moved for another workload.
+    `nano_usd_per_hour` is what all its tasks cost if they start now, and `full_nano_usd_per_hour`
+    that without the discount of preemptible work.
     """
 
     id: str
@@ -264,11 +294,14 @@ class WorkloadOut(AnswerSchema):
     procs: int
     attempt: int
     priority: int
+    preemptible: bool = False
+    preemptions: int = 0
     queue_position: int | None = None
     exit_code: int | None = None
     environment: str | None = None
     network: NetworkRule = "open"
     nano_usd_per_hour: int = 0
+    full_nano_usd_per_hour: int = 0
     submitted_by: str
     created_at: datetime
     started_at: datetime | None = None
@@ -302,10 +335,11 @@ class WorkloadDetailOut(WorkloadOut):
 
     `events_left_out` counts older events, which the list of events contains. `tasks_without_logs`
     counts tasks of earlier attempts whose logs are not in `logs`. Each log can be read by attempt
-    and rank.
+    and rank. `moves` are its preemptions, the newest first, at most 20.
     """
 
     tasks: list[TaskOut] = []
+    moves: list[PreemptionOut] = []
     events: list[WorkloadEventOut] = []
     events_left_out: int = 0
     logs: list[RankLogOut] = []

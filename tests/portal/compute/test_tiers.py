@@ -157,3 +157,33 @@ def test_tiers_and_prices_are_listed_in_pages(root: Api) -> None:
     page = json_of(root.get("tiers/tier-0/prices?limit=2"))
     assert [price["nano_usd_per_hour"] for price in page["items"]] == [3, 2]
     assert page["next_cursor"]
+
+
+def test_the_discount_of_preemptible_work_is_set_by_administrators(
+    root: Api, people: Personas
+) -> None:
+    made = json_of(root.post("tiers", WANTED))
+    full = WANTED["nano_usd_per_hour"]
+    assert made["preemptible_discount"] == 50
+    assert made["preemptible_nano_usd_per_hour"] == full // 2
+    path = f"tiers/{made['slug']}"
+    changed = json_of(root.patch(path, {"preemptible_discount": 90}))
+    assert changed["preemptible_nano_usd_per_hour"] == full * 10 // 100
+    event = AuditEvent.objects.filter(verb="tier.change").get()
+    assert event.after == {"preemptible_discount": 90}
+    assert Api.of(people.bob).patch(path, {"preemptible_discount": 0}).status_code == 403
+    for bad in (91, -1, 12.5, "50", True):
+        answer = root.patch(path, {"preemptible_discount": bad})
+        assert answer.status_code == 422, bad
+        assert json_of(answer)["errors"][0]["field"] == "preemptible_discount"
+
+
+def test_the_effect_of_a_price_counts_discounts_of_what_runs(root: Api, people: Personas) -> None:
+    make_machine()
+    tier = make_tier("small", nano_usd_per_hour=1_000, preemptible_discount=25)
+    submit(people.vision, people.bob, tier)
+    submit(people.vision, people.bob, tier, is_preemptible=True)
+    run_passes()
+    effect = json_of(root.get("tiers/small/price-effect?nano_usd_per_hour=2000"))
+    running = effect["running_now_nano_usd_per_hour"], effect["running_new_nano_usd_per_hour"]
+    assert running == (1_000 + 750, 2_000 + 1_500)

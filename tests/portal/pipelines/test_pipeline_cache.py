@@ -235,3 +235,14 @@ def test_a_closed_gate_fails_the_step_with_the_reason(bob: Api, machine: Machine
     assert row["state"] == "failed"
     assert "Nowhere" in row["explanation"]
     assert row["next_step"]
+
+
+def test_a_preemptible_step_costs_less_and_is_the_same_work(bob: Api, first: str) -> None:
+    steps = [entry | {"preemptible": True} for entry in three_steps()]
+    assert {action for _, action in _actions(_plan(bob, steps))} == {"reuse"}
+    plans = [_plan(bob, [step("alone", preemptible=cheap)]) for cheap in (False, True)]
+    prices = [plan["nano_usd_per_hour"] for plan in plans]
+    assert prices == [3_600_000_000, 1_800_000_000]
+    start(bob, [step("alone", preemptible=True)])
+    advance()
+    assert Job.objects.order_by("-pk")[0].workload.is_preemptible

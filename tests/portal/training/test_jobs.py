@@ -198,6 +198,7 @@ def test_a_quote_needs_no_code_and_queues_nothing(bob: Api, machine: Machine) ->
     quote = json_of(bob.post("projects/vision/jobs/quote", body))
     assert quote == {
         "nano_usd_per_hour": 7_200_000_000,
+        "full_nano_usd_per_hour": 7_200_000_000,
         "can_ever_run": True,
         "would_wait": False,
         "explanation": "It can start immediately.",

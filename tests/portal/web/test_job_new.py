@@ -365,3 +365,20 @@ def test_a_clone_of_a_job_in_a_pool_runs_in_that_pool(people: Personas, browse: 
     fields = _fields(snapshot=job.snapshot.digest, **{"from": job.pk})
     assert browse(people.bob).post(NEW, fields).status_code == 302
     assert Job.objects.latest("pk").workload.pool == pool
+
+
+def test_a_preemptible_job_shows_both_prices_before_it_is_submitted(
+    people: Personas, browse: Browse
+) -> None:
+    digest, bob = take_code(people.vision, people.bob), browse(people.bob)
+    fields = _fields(snapshot=digest)
+    priced = bob.post("/p/vision/jobs/quote", fields)
+    assert "instead of" not in text_of(priced)
+    fields["preemptible"] = "on"
+    assert "$1.80 an hour, preemptible, instead of $3.60" in text_of(
+        bob.post("/p/vision/jobs/quote", fields)
+    )
+    bob.post(NEW, fields)
+    job = Workload.objects.get()
+    assert job.is_preemptible
+    assert form_of(bob.get(f"{NEW}?from={job.pk}"))["preemptible"].value() is True

@@ -237,6 +237,8 @@ def test_a_tier_is_made_with_what_the_form_says(people: Personas, browse: Browse
         ({"gpus": "-1"}, "gpus"),
         ({"slug": "small"}, "slug"),
         ({"slug": "Not A Slug"}, "slug"),
+        ({"preemptible_discount": "91"}, "preemptible_discount"),
+        ({"preemptible_discount": "-1"}, "preemptible_discount"),
     ],
 )
 def test_a_bad_tier_is_refused_beside_its_field_and_keeps_what_was_typed(
@@ -342,3 +344,14 @@ def test_the_palette_finds_jobs_and_the_pages_about_them(
     bob: Any = browse(User.objects.get(pk=people.bob.pk))
     assert expected in text_of(bob.get(f"/palette?{query}"))
     assert "wide" not in text_of(browse(people.charlie).get("/palette?q=wid"))
+
+
+def test_the_discount_of_a_tier_is_on_its_page(people: Personas, browse: Browse) -> None:
+    root = browse(people.root)
+    changes = {"price": "3.60", "preemptible_discount": "25"}
+    assert "Preemptible: $2.70 an hour" in text_of(
+        root.post("/settings/tiers/small", changes, follow=True)
+    )
+    root.post("/settings/tiers/new", _new_tier(preemptible_discount="0"))
+    discounts = dict(Tier.objects.values_list("slug", "preemptible_discount"))
+    assert (discounts["small"], discounts["one-h100"]) == (25, 0)

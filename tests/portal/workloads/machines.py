@@ -43,6 +43,7 @@ JOB = Kind(
     "job",
     retry=RetryRule(max_attempts=3),
     moves_when_drained=True,
+    can_be_preempted=True,
     warm="torch",
     grouping=Grouping(noun="experiment"),
     presentation=PRESENTATION,

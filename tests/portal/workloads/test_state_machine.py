@@ -30,6 +30,7 @@ from portal.core.clock import frozen
 from portal.core.errors import SlipwayError
 from portal.workloads.lifecycle import ACTIVE, ENDS
 from portal.workloads.models import Lease, Share, Workload
+from portal.workloads.preemption import preempt_for_waiting
 from portal.workloads.reconciler import reconcile
 from portal.workloads.scheduling import run_pass
 from portal.workloads.services.cancellation import requeue_workload, stop_workload
@@ -38,6 +39,7 @@ from slipway.schemas.workloads import ReasonCode, WorkloadState
 from tests.personas import Personas
 from tests.portal.workloads.crashes import Crashed, crashing
 from tests.portal.workloads.machines import facts, make_tier, submit
+from tests.portal.workloads.moves import assert_moves_are_counted_once
 from tests.portal.workloads.world import START, Agent, Key, World
 from tests.turns import asked_all
 
@@ -151,6 +153,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 nodes=nodes,
                 priority=priority,
                 max_lifetime_s=lifetime,
+                is_preemptible=kind == "job" and pick % 2 == 0,
                 key=f"key-{pick % 50}-{kind}-{nodes}-{priority}-{lifetime}",
             )
 
@@ -171,6 +174,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.call(crash, run_pass)
 
     @rule(crash=crashes)
+    def preempt(self, crash: int | None) -> None:
+        self.call(crash, preempt_for_waiting)
+
+    @rule(crash=crashes)
     def look_after(self, crash: int | None) -> None:
         self.call(crash, reconcile)
 
@@ -183,6 +190,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         """Everybody who is well speaks and is heard, as most of the time."""
         for _ in range(rounds):
             self.call(None, run_pass)
+            self.call(None, preempt_for_waiting)
             self.round_trip()
             self.start_up()
             self.world.pass_time(1)
@@ -346,6 +354,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.leases_of_a_task_follow_each_other()
             self.states_agree_with_leases()
             self.shares_agree_with_what_runs()
+            assert_moves_are_counted_once()
 
     def no_task_runs_twice(self) -> None:
         running = Counter(key[0] for agent in self.world.agents for key in agent.running)
@@ -431,6 +440,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.round_trip()
             self.call(None, reconcile)
             self.call(None, run_pass)
+            self.call(None, preempt_for_waiting)
             self.states_agree_with_leases()
             if not Workload.objects.unfinished().exists():
                 break

@@ -49,6 +49,7 @@ def create_tier(request: HttpRequest, payload: TierIn) -> Status[TierOut]:
         gpu_model=payload.gpu_model,
         labels=dict(payload.labels),
         nano_usd_per_hour=payload.nano_usd_per_hour,
+        preemptible_discount=payload.preemptible_discount,
     )
     return Status(201, tier_out(made))
 
@@ -68,6 +69,7 @@ def update_tier(request: HttpRequest, tier: str, payload: TierChange) -> TierOut
         name=payload.name,
         is_active=payload.is_active,
         nano_usd_per_hour=payload.nano_usd_per_hour,
+        preemptible_discount=payload.preemptible_discount,
     )
     return tier_out(changed)
 

@@ -9,7 +9,7 @@ from portal.compute.resources import Amount
 from portal.compute.services.environments import build_log_key
 from portal.core import clock
 from portal.workloads.explanations import Explainer, position_of
-from portal.workloads.models import Lease, Share, UsageSample, Workload, WorkloadEvent
+from portal.workloads.models import Lease, Preemption, Share, UsageSample, Workload, WorkloadEvent
 from portal.workloads.services.logs import RankLog
 from slipway.schemas.training import SampleOut
 from slipway.schemas.workloads import (
@@ -18,6 +18,7 @@ from slipway.schemas.workloads import (
     NodeDisk,
     NodeIsolation,
     NodeOut,
+    PreemptionOut,
     QuotaOut,
     RankLogOut,
     ReasonCode,
@@ -28,6 +29,8 @@ from slipway.schemas.workloads import (
     WorkloadEventOut,
     WorkloadOut,
 )
+
+_MOST_MOVES = 20
 
 
 def resources_out(amount: Amount) -> Resources:
@@ -45,6 +48,8 @@ def tier_out(tier: Tier, free_tasks: int | None = None) -> TierOut:
         gpu_model=tier.gpu_model,
         labels=tier.labels,
         nano_usd_per_hour=tier.nano_usd_per_hour,
+        preemptible_discount=tier.preemptible_discount,
+        preemptible_nano_usd_per_hour=tier.price(is_preemptible=True),
         is_active=tier.is_active,
         free_tasks=free_tasks,
     )
@@ -124,11 +129,15 @@ def workload_out(workload: Workload, explainer: Explainer) -> WorkloadOut:
         procs=workload.procs,
         attempt=workload.epoch,
         priority=workload.priority,
+        preemptible=workload.is_preemptible,
+        preemptions=workload.preemptions,
         queue_position=position_of(workload),
         exit_code=workload.exit_code,
         environment=workload.environment or None,
         network=workload.network_rule,
-        nano_usd_per_hour=workload.tier.nano_usd_per_hour * workload.nodes,
+        nano_usd_per_hour=workload.tier.price(is_preemptible=workload.is_preemptible)
+        * workload.nodes,
+        full_nano_usd_per_hour=workload.tier.price() * workload.nodes,
         submitted_by=workload.submitted_by.email,
         created_at=workload.created_at,
         started_at=workload.started_at,
@@ -146,6 +155,24 @@ def task_out(lease: Lease) -> TaskOut:
         step=lease.step,
         memory_peak_bytes=lease.memory_peak_bytes,
         memory_limit_bytes=lease.memory_limit_bytes,
+    )
+
+
+def moves_out(workload: Workload, explainer: Explainer) -> list[PreemptionOut]:
+    """Serialize the newest preemptions of a workload, with names that the user may see."""
+    moves = Preemption.objects.filter(workload=workload).order_by("-pk")
+    rows = moves.select_related("beneficiary__project")[:_MOST_MOVES]
+    return [_move_out(move, explainer) for move in rows]
+
+
+def _move_out(move: Preemption, explainer: Explainer) -> PreemptionOut:
+    is_visible = explainer.may_see(move.beneficiary)
+    return PreemptionOut(
+        at=move.created_at,
+        attempt=move.attempt,
+        moved_for=move.beneficiary_id if is_visible else None,
+        project=move.beneficiary.project.slug if is_visible else None,
+        sentence=explainer.move_sentence(move),
     )
 
 

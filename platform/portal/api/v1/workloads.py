@@ -13,6 +13,7 @@ from portal.api.v1.serializers import ListQuery, PageParameters, PageQuery, anno
 from portal.api.v1.workload_serializers import (
     event_out,
     log_out,
+    moves_out,
     sample_out,
     task_out,
     workload_out,
@@ -108,13 +109,15 @@ def list_workloads(
 def get_workload(request: HttpRequest, project: str, workload: str) -> WorkloadDetailOut:
     """Get a workload: state and reason, tasks, events, logs."""
     workload_row = gated_workload(request)
-    shown = workload_out(workload_row, Explainer(require_principal(request).user))
+    explainer = Explainer(require_principal(request).user)
+    shown = workload_out(workload_row, explainer)
     leases = Lease.objects.of_epoch(workload_row).select_related("node").order_by("index")
     every_event = WorkloadEvent.objects.filter(workload=workload_row)
     events = list(every_event.order_by("-pk")[:_MOST_EVENTS])
     return WorkloadDetailOut(
         **shown.model_dump(),
         tasks=[task_out(lease) for lease in leases],
+        moves=moves_out(workload_row, explainer),
         events=[event_out(event) for event in reversed(events)],
         events_left_out=every_event.count() - len(events),
         logs=[log_out(log) for log in logs_of(workload=workload_row)],

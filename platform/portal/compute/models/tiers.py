@@ -8,6 +8,8 @@ from django.db.models import Q
 from portal.compute.resources import Amount, Need
 from portal.core import clock
 from portal.core.models import IdField, Row
+from slipway.schemas.money import discounted
+from slipway.schemas.workloads import DEFAULT_DISCOUNT, MOST_DISCOUNT
 
 
 class TierQuerySet(models.QuerySet["Tier"]):
@@ -22,6 +24,7 @@ class Tier(Row):
     """Resources of one task. They never change, because running and past work refers to them.
 
     `nano_usd_per_hour` is the current price. `TierPrice` holds the price history.
+    `preemptible_discount` is how much less preemptible work costs that starts now, in percent.
     """
 
     id = IdField("tier")
@@ -33,6 +36,9 @@ class Tier(Row):
     gpu_model = models.CharField(max_length=64, blank=True)
     labels = models.JSONField(default=dict)
     nano_usd_per_hour = models.BigIntegerField()
+    preemptible_discount = models.PositiveSmallIntegerField(
+        default=DEFAULT_DISCOUNT, db_default=DEFAULT_DISCOUNT
+    )
     is_active = models.BooleanField(default=True)
 
     objects: ClassVar[TierQuerySet] = TierQuerySet.as_manager()  # type: ignore[assignment]
@@ -45,6 +51,10 @@ class Tier(Row):
                 ),
                 name="tier_sensible",
             ),
+            models.CheckConstraint(
+                condition=Q(preemptible_discount__gte=0, preemptible_discount__lte=MOST_DISCOUNT),
+                name="tier_discount_in_range",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -54,6 +64,11 @@ class Tier(Row):
     def amount(self) -> Amount:
         """Resources of one task."""
         return Amount(self.cpu_millis, self.memory_bytes, self.gpus)
+
+    def price(self, *, is_preemptible: bool = False) -> int:
+        """Return nano-USD an hour of one task that starts now."""
+        percent = self.preemptible_discount if is_preemptible else 0
+        return discounted(self.nano_usd_per_hour, percent)
 
     @property
     def need(self) -> Need:

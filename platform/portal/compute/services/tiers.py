@@ -11,6 +11,7 @@ from portal.core import clock
 from portal.core.errors import Conflict, InvalidInput
 from portal.core.text import clean_name, clean_slug
 from slipway.schemas.truncation import join_names
+from slipway.schemas.workloads import DEFAULT_DISCOUNT
 
 # Prices of the suggested tiers, in nano-USD an hour. Administrators set their own.
 _CPU_HOUR = 40_000_000
@@ -73,6 +74,7 @@ def create_tier(
     nano_usd_per_hour: int,
     gpu_model: str = "",
     labels: dict[str, str] | None = None,
+    preemptible_discount: int = DEFAULT_DISCOUNT,
 ) -> Tier:
     """Create a tier. Raise InvalidInput for one without resources, Conflict for a taken slug."""
     name, slug = clean_name(name), clean_slug(slug)
@@ -94,6 +96,7 @@ def create_tier(
                 gpu_model=gpu_model,
                 labels=labels or {},
                 nano_usd_per_hour=nano_usd_per_hour,
+                preemptible_discount=preemptible_discount,
             )
             TierPrice.objects.create(tier=tier, nano_usd_per_hour=nano_usd_per_hour)
             audit.record(
@@ -119,8 +122,12 @@ def change_tier(
     name: str | None = None,
     is_active: bool | None = None,
     nano_usd_per_hour: int | None = None,
+    preemptible_discount: int | None = None,
 ) -> Tier:
-    """Change the attributes given. A price applies from now on and not to earlier usage."""
+    """Change the attributes given. A price applies from now on and not to earlier usage.
+
+    A discount (in percent) applies to leases that begin from now on.
+    """
     with transaction.atomic():
         tier = Tier.objects.select_for_update(no_key=True).get(pk=tier.pk)
         old = _facts_of(tier)
@@ -133,9 +140,13 @@ def change_tier(
             TierPrice.objects.create(
                 tier=tier, nano_usd_per_hour=nano_usd_per_hour, effective_from=clock.now()
             )
+        if preemptible_discount is not None:
+            tier.preemptible_discount = preemptible_discount
         before, after = audit.difference(old, _facts_of(tier))
         if after:
-            tier.save(update_fields=["name", "is_active", "nano_usd_per_hour"])
+            tier.save(
+                update_fields=["name", "is_active", "nano_usd_per_hour", "preemptible_discount"]
+            )
             audit.record(
                 "tier.change",
                 kind="tier",
@@ -152,6 +163,7 @@ def _facts_of(tier: Tier) -> dict[str, str | int | bool]:
         "name": tier.name,
         "is_active": tier.is_active,
         "nano_usd_per_hour": tier.nano_usd_per_hour,
+        "preemptible_discount": tier.preemptible_discount,
     }
 
 

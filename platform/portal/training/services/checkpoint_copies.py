@@ -3,12 +3,13 @@
 The node of a job with one task sends it (`slipway.schemas.checkpoints`), the next node fetches it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Max, Q, QuerySet
 
 from portal.compute.models import Node
 from portal.compute.resources import memory_text
@@ -60,6 +61,12 @@ def newest_copy(*, workload_id: str) -> StoredCheckpoint | None:
     if details is None:
         return None
     return StoredCheckpoint(step=details[0], size_bytes=details[1] or 0, digest=details[2] or "")
+
+
+def saved_at(workload_ids: Collection[str]) -> dict[str, datetime]:
+    """Return when jobs saved their newest checkpoints, by id. Those without one are left out."""
+    newest = Checkpoint.objects.order_by().filter(job__in=workload_ids).values_list("job")
+    return dict(newest.annotate(Max("created_at")))
 
 
 def store_copy(

@@ -88,6 +88,7 @@ def submit_job(
                 tags=requested.tags,
                 parent=parent,
                 pool=pool,
+                is_preemptible=requested.preemptible,
             ),
         )
         for version in versions:
@@ -132,7 +133,8 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
         packages = replace(packages, explanation=explanation)
     shown = packages.as_schema() if is_known or packages.version is not None else None
     tier = offered_tier(spec.tier)
-    price = tier.nano_usd_per_hour * spec.nodes
+    price = tier.price(is_preemptible=spec.preemptible) * spec.nodes
+    full_price = tier.price() * spec.nodes
     files = rule_text(spec.keep, spec.keep_limit_bytes)
     pool = usable_pool(project, spec.pool)
     try:
@@ -143,10 +145,12 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
             backend=spec.backend,
             python=packages.node_python,
             pool=pool,
+            is_preemptible=spec.preemptible,
         )
     except SlipwayError as error:
         return Quote(
             nano_usd_per_hour=price,
+            full_nano_usd_per_hour=full_price,
             can_ever_run=False,
             would_wait=True,
             explanation=f"{error.message} {error.next_step or ''}".strip(),
@@ -156,6 +160,7 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
     waits, why = _estimate_wait(project, tier, spec, packages.node_python, pool)
     return Quote(
         nano_usd_per_hour=price,
+        full_nano_usd_per_hour=full_price,
         can_ever_run=True,
         would_wait=waits,
         explanation=why,
@@ -187,6 +192,7 @@ def settled_job(*, project: Project, by: User, requested: JobIn) -> JobIn:
         backend=requested.backend,
         python=packages.node_python,
         pool=pool,
+        is_preemptible=requested.preemptible,
     )
     if pool is not None:
         account_name(pool=pool, user=by)
@@ -227,8 +233,9 @@ def admission_request(*, project: Project, by: User, spec: JobIn) -> AdmissionRe
         kind="job",
         tier=tier.slug,
         tasks=spec.nodes,
-        nano_usd_per_hour=tier.nano_usd_per_hour * spec.nodes,
+        nano_usd_per_hour=tier.price(is_preemptible=spec.preemptible) * spec.nodes,
         max_lifetime_s=_lifetime(spec),
+        is_preemptible=spec.preemptible,
     )
 
 
@@ -284,6 +291,7 @@ def _same_submission(job: Job, edit: JobEdit) -> dict[str, Any]:
         "git": job.git if edit.snapshot is None else None,
         "priority": workload.priority,
         "max_attempts": workload.max_attempts,
+        "preemptible": workload.is_preemptible,
         "max_hours": workload.max_lifetime_s and workload.max_lifetime_s / _S_AN_HOUR,
         "keep": list(spec.keep),
         "keep_limit_bytes": spec.keep_limit_bytes,

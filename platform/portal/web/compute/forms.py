@@ -11,7 +11,7 @@ from portal.accounts.models.tenancy import Group
 from portal.compute.resources import GIB, Amount
 from portal.core.validation_messages import validation_predicate
 from slipway.schemas.money import parse_dollars
-from slipway.schemas.workloads import Labels
+from slipway.schemas.workloads import DEFAULT_DISCOUNT, MOST_DISCOUNT, Labels
 
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
 _LABELS: TypeAdapter[dict[str, str]] = TypeAdapter(Labels)
@@ -59,6 +59,17 @@ def _price(**attrs: str) -> forms.CharField:
     )
 
 
+def _discount(**options: Any) -> forms.IntegerField:
+    return forms.IntegerField(
+        label="Discount for preemptible jobs, in percent",
+        min_value=0,
+        max_value=MOST_DISCOUNT,
+        required=False,
+        help_text="They may be moved for other work. It applies to what starts from now on.",
+        **options,
+    )
+
+
 def _nano_usd(text: str) -> int:
     try:
         return parse_dollars(text)
@@ -70,6 +81,7 @@ class ChangePrice(forms.Form):
     """The price of a tier from now on."""
 
     price = _price()
+    preemptible_discount = _discount()
 
     def clean_price(self) -> int:
         """Return nano-USD."""
@@ -116,6 +128,7 @@ class NewTier(forms.Form):
         widget=forms.Textarea(attrs={**_TEXT, "rows": 2}),
     )
     price = _price(placeholder="0.12")
+    preemptible_discount = _discount(initial=DEFAULT_DISCOUNT)
 
     def clean_price(self) -> int:
         """Return nano-USD."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from django.db.models import QuerySet, Sum
+from django.db.models import Count, QuerySet
 
 from portal.accounts.models import Project, User
 from portal.endpoints.models import Endpoint
@@ -15,6 +15,7 @@ from portal.web.base.shortlist import Shortlist, shortlist
 from portal.web.endpoints.presenters import endpoint_rows
 from portal.web.jobs.presenters import JobStatus, job_statuses
 from portal.workloads.models import Lease, Workload
+from slipway.schemas.money import discounted
 
 _SHOWN = 8
 _MINUTES_DRAWN = 60
@@ -30,7 +31,12 @@ def activity_of(user: User, jobs: JobQuerySet, projects: QuerySet[Project]) -> d
         "jobs": standings,
         "any_active": any(not job.has_ended for job in standings),
         "endpoints": shown.replaced_by(endpoint_rows(_summaries(shown))),
-        "burn_rate": int(held.aggregate(rate=Sum("nano_usd_per_hour"))["rate"] or 0),
+        "burn_rate": sum(
+            count * discounted(price, percent)
+            for price, percent, count in held.order_by()
+            .values_list("nano_usd_per_hour", "discount_percent")
+            .annotate(Count("pk"))
+        ),
     }
 
 

@@ -19,7 +19,7 @@ _NO_CODE = "0" * 64
 # Fields that determine the price.
 _PRICED = (
     *("name", "script", "tier", "nodes", "procs", "strategy", "backend"),
-    *("framework", "max_hours", "requirements", "environment", "python", "pool"),
+    *("framework", "max_hours", "requirements", "environment", "python", "pool", "preemptible"),
 )
 
 

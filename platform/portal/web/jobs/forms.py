@@ -85,6 +85,14 @@ class NewJob(forms.Form):
     procs = forms.IntegerField(
         label="Processes per node", min_value=1, max_value=MAX_PROCS, help_text="One for each GPU."
     )
+    preemptible = forms.BooleanField(
+        label="Preemptible: cheaper, may be moved for other work",
+        required=False,
+        help_text=(
+            "Other work may take its place: it gets time to save, waits in its old place in the "
+            "queue, and resumes from its checkpoint. Not in pools."
+        ),
+    )
     strategy = forms.CharField(
         required=False,
         max_length=200,
@@ -337,6 +345,7 @@ def clone_initial(job: Job) -> dict[str, Any]:
         "python": job.python,
         "datasets": " ".join(job.datasets),
         "max_attempts": workload.max_attempts,
+        "preemptible": workload.is_preemptible,
         "max_hours": workload.max_lifetime_s and workload.max_lifetime_s / 3600,
         "priority": workload.priority,
         "keep": " ".join(spec.keep),

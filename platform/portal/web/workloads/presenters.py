@@ -5,20 +5,26 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Self
 
+from django.db.models import Q
 from django.http import HttpRequest
+from django.urls import reverse
 
+from portal.accounts.models import User
 from portal.core import clock
 from portal.web.base.dates import lasting
 from portal.web.base.shortlist import Shortlist, shortlist
 from portal.web.workloads.environment_builds import builds_of
 from portal.web.workloads.logs import tail_of
 from portal.workloads.costs import cost_of_parts, unix_ms, workload_cost, workload_price
+from portal.workloads.explanations import Explainer
 from portal.workloads.lifecycle import ENDS, WAITING
-from portal.workloads.models import Lease, Workload, WorkloadEvent
+from portal.workloads.models import Lease, Preemption, Workload, WorkloadEvent
+from portal.workloads.ports import kind_of
 from slipway.schemas.workloads import WorkloadState
 
 EVENTS_SHOWN = 200
 PARTS = 50
+MOVES = 20
 _S = WorkloadState
 _WORDS = {
     _S.SUBMITTED: ("held", "warn"),
@@ -106,7 +112,7 @@ def step_of(leases: Sequence[Lease]) -> int | None:
     return min((lease.step for lease in leases if lease.step is not None), default=None)
 
 
-def workload_page(status: WorkloadStatus) -> dict[str, Any]:
+def workload_page(status: WorkloadStatus, viewer: User) -> dict[str, Any]:
     """Collect what the page of a workload of any kind shows beside its log."""
     workload = status.workload
     leases = sorted(workload.leases.all(), key=lambda lease: (-lease.epoch, lease.index))
@@ -123,7 +129,41 @@ def workload_page(status: WorkloadStatus) -> dict[str, Any]:
         "took": _times_of(workload, leases),
         "parts": _parts_of(workload),
         "cost_with_parts": _cost_with_parts(status),
+        "moves": _moves_of(workload, viewer),
+        "full_rate": workload.tier.price() * workload.nodes if status.rate else 0,
     }
+
+
+@dataclass(frozen=True)
+class MoveLine:
+    """A preemption on a page: who was moved for whom. `page` is that of the other workload."""
+
+    sentence: str
+    at: datetime
+    page: str
+
+
+def _moves_of(workload: Workload, viewer: User) -> list[MoveLine]:
+    """Return the newest preemptions of a workload, and those of others for it."""
+    both_sides = Q(workload=workload) | Q(beneficiary=workload)
+    moves = Preemption.objects.filter(both_sides).order_by("-pk")
+    explainer = Explainer(viewer)
+    lines = []
+    for move in moves.select_related("workload__project", "beneficiary__project")[:MOVES]:
+        is_moved = move.workload_id == workload.pk
+        other = move.beneficiary if is_moved else move.workload
+        name = explainer.name_of(other)
+        sentence = (
+            f"Attempt {move.attempt} was moved for {name}."
+            if is_moved
+            else f"{name[:1].upper()}{name[1:]} was moved for it."
+        )
+        page = ""
+        if explainer.may_see(other):
+            address = kind_of(other.kind).page_of(other.pk)
+            page = reverse(address.name, args=(other.project.slug, *address.args))
+        lines.append(MoveLine(sentence, move.created_at, page))
+    return lines
 
 
 def _parts_of(workload: Workload) -> Shortlist[WorkloadStatus]:

@@ -2,6 +2,7 @@
 
 from portal.workloads.models.allocations import Allocation
 from portal.workloads.models.leases import Lease, UsageSample
+from portal.workloads.models.preemptions import Preemption
 from portal.workloads.models.shares import SchedulerTurn, Share
 from portal.workloads.models.shells import ShellSession
 from portal.workloads.models.workloads import Task, Workload, WorkloadEvent, placement_name
@@ -9,6 +10,7 @@ from portal.workloads.models.workloads import Task, Workload, WorkloadEvent, pla
 __all__ = [
     "Allocation",
     "Lease",
+    "Preemption",
     "SchedulerTurn",
     "Share",
     "ShellSession",

@@ -40,7 +40,7 @@ class Lease(Row):
     up to when and how much the ledger of spend knows of it (not yet: null). `is_settled` means that
     nothing follows. A task of a gang has an `address` and one of its `ports` for each rank, once it
     has reported them. `ranks_connected` says whether its ranks have connected to others (null: not
-    known).
+    known). `discount_percent` is that of preemptible work when it was granted, for good.
     """
 
     id = IdField("lse")
@@ -53,6 +53,7 @@ class Lease(Row):
     node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="+")
     tier = models.ForeignKey(Tier, on_delete=models.PROTECT, related_name="+")
     nano_usd_per_hour = models.BigIntegerField()
+    discount_percent = models.PositiveSmallIntegerField(default=0, db_default=0)
     epoch = models.PositiveIntegerField()
     index = models.PositiveSmallIntegerField()
     state = models.CharField(max_length=16, default=LeaseState.GRANTED)

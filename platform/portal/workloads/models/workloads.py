@@ -31,8 +31,12 @@ class WorkloadQuerySet(models.QuerySet["Workload"]):
         """Workloads that wait for a place, in the order of their project's queue."""
         return self.filter(state=WorkloadState.QUEUED).order_by("-priority", "id")
 
-    def waiting_in(self, pool_id: str | None) -> "WorkloadQuerySet":
+    def waiting_in(
+        self, pool_id: str | None, *, with_preemptible: bool = True
+    ) -> "WorkloadQuerySet":
         """Workloads that wait for a place on our own nodes, or for an allocation in a pool."""
+        if not with_preemptible:
+            return self.waiting_in(pool_id).filter(is_preemptible=False)
         if pool_id is None:
             return self.queued().filter(pool__isnull=True)
         ordered = Q(allocations__state__in=OPEN_ALLOCATIONS)
@@ -41,6 +45,16 @@ class WorkloadQuerySet(models.QuerySet["Workload"]):
     def active(self) -> "WorkloadQuerySet":
         """Workloads that hold leases."""
         return self.filter(state__in=_ACTIVE)
+
+    def preemptible(self) -> "WorkloadQuerySet":
+        """Preemptible workloads on our own nodes that have not been asked to stop."""
+        active = self.active().exclude(state=WorkloadState.STOPPING)
+        return active.filter(is_preemptible=True, pool__isnull=True)
+
+    def with_hold(self) -> "WorkloadQuerySet":
+        """Waiting workloads for which capacity is held, the longest held first."""
+        held = self.filter(state=WorkloadState.QUEUED, held_since__isnull=False)
+        return held.order_by("held_since", "id")
 
     def unfinished(self) -> "WorkloadQuerySet":
         """Workloads that have not ended."""
@@ -71,6 +85,8 @@ class Workload(Row):
     it, and `root` the outermost one. `silent_since` is set while it runs without output, steps and
     use of a processor, see `silence`. `ranks_apart` is set while none of its ranks has connected to
     another, see `gangs`. Parts are stopped with their parent, and spend counts them at the root.
+    A preemptible one may be moved for others, and `preemptions` counts that. While it waits with
+    `held_since`, capacity is held for it on `held_nodes`, an id for each task, see `preemption`.
     """
 
     id = IdField("wl")
@@ -92,6 +108,10 @@ class Workload(Row):
     epoch = models.PositiveIntegerField(default=0)
     plan = models.CharField(max_length=16, blank=True, default=StopOutcome.NONE)
     priority = models.SmallIntegerField(default=0)
+    is_preemptible = models.BooleanField(default=False, db_default=False)
+    preemptions = models.PositiveIntegerField(default=0, db_default=0)
+    held_nodes = models.JSONField(default=list, db_default=[])
+    held_since = models.DateTimeField(null=True, blank=True)
 
     tier = models.ForeignKey(Tier, on_delete=models.PROTECT, related_name="+")
     pool = models.ForeignKey(
@@ -167,6 +187,16 @@ class Workload(Row):
                 name="workload_pool_queue",
             ),
             models.Index(fields=["id"], condition=Q(state="submitted"), name="workload_held"),
+            models.Index(
+                fields=["held_since"],
+                condition=Q(state="queued", held_since__isnull=False),
+                name="workload_with_hold",
+            ),
+            models.Index(
+                fields=["id"],
+                condition=Q(state__in=_ACTIVE, is_preemptible=True),
+                name="workload_preemptible",
+            ),
             models.Index(
                 fields=["silent_since"],
                 condition=Q(silent_since__isnull=False),

@@ -42,6 +42,8 @@ def stop_workload(
                 next_step=shorten(next_step or NEXT_STEPS.get(reason, ""), 300),
                 ended_at=clock.now(),
                 hold="",
+                held_nodes=[],
+                held_since=None,
             )
         elif current.status in ENDS:
             changed = False

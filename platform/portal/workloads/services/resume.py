@@ -86,6 +86,8 @@ def _queue_again(workload: Workload, message: str) -> None:
         ended_at=None,
         waits_since=clock.now(),
         deadline_at=None,
+        held_nodes=[],
+        held_since=None,
         rendezvous_address="",
         rendezvous_port=0,
         rendezvous_agent_store=False,

@@ -43,7 +43,8 @@ class WorkloadRequest:
     `nodes` is the number of tasks, all placed or none, `procs` the ranks in each. `key` makes the
     submission idempotent within the project: the same key is the same workload. `max_lifetime_s`
     counts from placement and lets the scheduler fill gaps with it. `parent` is the workload that
-    this one is a part of. Without a `pool` it runs on the nodes of the installation.
+    this one is a part of. Without a `pool` it runs on the nodes of the installation. One that
+    `is_preemptible` costs less, and may be moved for others.
     """
 
     kind: str
@@ -61,6 +62,7 @@ class WorkloadRequest:
     tags: Mapping[str, str] = field(default_factory=dict)
     parent: Workload | None = None
     pool: Pool | None = None
+    is_preemptible: bool = False
 
 
 def submit_workload(*, project: Project, by: User, spec: WorkloadRequest) -> Workload:
@@ -72,6 +74,12 @@ def submit_workload(*, project: Project, by: User, spec: WorkloadRequest) -> Wor
     kind = known_kind(spec.kind)
     name = clean_name(spec.name)
     _check(spec)
+    if spec.is_preemptible and not kind.can_be_preempted:
+        raise _invalid_field(
+            "preemptible",
+            f"A {kind.noun} cannot be preemptible: people wait for it, and it cannot resume from a "
+            "checkpoint.",
+        )
     _check_references(project, spec)
     refuse_impossible(
         project=project,
@@ -80,6 +88,7 @@ def submit_workload(*, project: Project, by: User, spec: WorkloadRequest) -> Wor
         backend=spec.spec.backend,
         python=_python_of(spec),
         pool=spec.pool,
+        is_preemptible=spec.is_preemptible,
     )
     if spec.pool is not None:
         account_name(pool=spec.pool, user=by)
@@ -139,8 +148,10 @@ def request_of(workload: Workload) -> AdmissionRequest:
         kind=workload.kind,
         tier=workload.tier.slug,
         tasks=workload.nodes,
-        nano_usd_per_hour=workload.tier.nano_usd_per_hour * workload.nodes,
+        nano_usd_per_hour=workload.tier.price(is_preemptible=workload.is_preemptible)
+        * workload.nodes,
         max_lifetime_s=workload.max_lifetime_s,
+        is_preemptible=workload.is_preemptible,
     )
 
 
@@ -169,6 +180,7 @@ def _new(
         submit_key=workload_request.key,
         plan=StopOutcome.NONE,
         priority=workload_request.priority,
+        is_preemptible=workload_request.is_preemptible,
         tier=workload_request.tier,
         pool=workload_request.pool,
         nodes=workload_request.nodes,
@@ -248,6 +260,7 @@ def _earlier(project: Project, workload_request: WorkloadRequest) -> Workload | 
         workload.kind == workload_request.kind
         and workload.tier_id == workload_request.tier.pk
         and workload.pool_id == (workload_request.pool and workload_request.pool.pk)
+        and workload.is_preemptible == workload_request.is_preemptible
         and workload.parent_id == (workload_request.parent and workload_request.parent.pk)
         and (workload.nodes, workload.procs) == (workload_request.nodes, workload_request.procs)
         and workload.spec == workload_request.spec.model_dump(mode="json")

@@ -25,6 +25,7 @@ from portal.web.compute.forms import ChangePrice, NewTier, SetQuota
 from portal.workloads.models import Share, Workload
 from portal.workloads.placement import Capacity
 from portal.workloads.scheduling import read_sites
+from slipway.schemas.workloads import DEFAULT_DISCOUNT
 
 SORTS = {"name": "name"}
 PRICES_SHOWN = 100
@@ -74,7 +75,12 @@ def _create(data: dict[str, Any]) -> Tier:
         gpu_model=data["gpu_model"],
         labels=data["labels"],
         nano_usd_per_hour=data["price"],
+        preemptible_discount=_or_default(data["preemptible_discount"]),
     )
+
+
+def _or_default(percent: int | None) -> int:
+    return DEFAULT_DISCOUNT if percent is None else percent
 
 
 @guarded_by(Administrator())
@@ -83,7 +89,11 @@ def tier(request: HttpRequest, tier: str) -> HttpResponse:
     """Show one tier with its price history. Change the price from now on."""
     tier_row = _get_tier(tier)
     form = ChangePrice(
-        sent(request), initial={"price": f"{tier_row.nano_usd_per_hour / _NANO:.9f}".rstrip("0")}
+        sent(request),
+        initial={
+            "price": f"{tier_row.nano_usd_per_hour / _NANO:.9f}".rstrip("0"),
+            "preemptible_discount": tier_row.preemptible_discount,
+        },
     )
     effect = None
     if request.POST.get("do") == "preview":
@@ -92,7 +102,13 @@ def tier(request: HttpRequest, tier: str) -> HttpResponse:
             effect = effect_of_price(tier=tier_row, nano_usd_per_hour=form.cleaned_data["price"])
     else:
         done = submit_form(
-            request, form, lambda data: change_tier(tier=tier_row, nano_usd_per_hour=data["price"])
+            request,
+            form,
+            lambda data: change_tier(
+                tier=tier_row,
+                nano_usd_per_hour=data["price"],
+                preemptible_discount=data["preemptible_discount"],
+            ),
         )
     if done:
         messages.success(request, "New price saved. It applies from now on.")
@@ -101,6 +117,7 @@ def tier(request: HttpRequest, tier: str) -> HttpResponse:
         "tier": tier_row,
         "form": form,
         "effect": effect,
+        "preemptible_price": tier_row.price(is_preemptible=True),
         "prices": shortlist(TierPrice.objects.filter(tier=tier_row), PRICES_SHOWN),
         "free": Capacity(read_sites()).count_of(tier_row.need),
         "fitting": [node.name for node in Node.objects.present() if node.suits(tier_row.need)],

@@ -8,6 +8,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from portal.accounts.gates import ProjectRole, gated_project, gated_role
+from portal.accounts.models import User
 from portal.accounts.principal import require_principal
 from portal.compute.models import Environment, Tier
 from portal.core.policy import guarded_by
@@ -82,7 +83,7 @@ def project_job(request: HttpRequest, project: str, job: str) -> HttpResponse:
     """Show one job: status and reason, log, resource usage, and what was submitted."""
     project_row, viewer = gated_project(request), require_principal(request).user
     status = job_status(job_of(project_row, job), viewer)
-    context = page_of(status) | {"may_run": gated_role(request).at_least(Role.CONTRIBUTOR)}
+    context = page_of(status, viewer) | {"may_run": gated_role(request).at_least(Role.CONTRIBUTOR)}
     if request.headers.get("HX-Request") != "true":  # a refresh of the state contains no log
         context |= tail_of(status.workload, request)
         run = run_of(status.workload)
@@ -104,11 +105,11 @@ def _curves_of(project_slug: str, run: RunDetail) -> Curves:
     )
 
 
-def page_of(status: JobStatus) -> dict[str, Any]:
+def page_of(status: JobStatus, viewer: User) -> dict[str, Any]:
     """Collect what the page of a job shows beside its log."""
     job, workload = status.job, status.workload
     spec = RunSpec.model_validate(workload.spec)
-    return workload_page(status) | {
+    return workload_page(status, viewer) | {
         "job": job,
         "backend": "" if workload.backend == DEFAULT_BACKEND else label_of(workload.backend),
         "events_command": f"slipway job events {workload.pk} --project {workload.project.slug}",

@@ -39,8 +39,9 @@ def project_workload(request: HttpRequest, project: str, workload: str) -> HttpR
     workload_row = gated_workload(request)
     if url := _own_page(workload_row):
         return redirect(url)
-    why = Explainer(require_principal(request).user).explain(workload_row)
-    context = workload_page(WorkloadStatus.of(workload_row, why)) | {
+    viewer = require_principal(request).user
+    why = Explainer(viewer).explain(workload_row)
+    context = workload_page(WorkloadStatus.of(workload_row, why), viewer) | {
         "kind": kind_of(workload_row.kind),
         "may_run": gated_role(request).at_least(Role.CONTRIBUTOR),
     }
