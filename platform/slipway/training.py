@@ -41,6 +41,7 @@ def train(
     max_attempts: int | None = None,
     max_hours: float | None = None,
     hang_after_minutes: int | None = None,
+    keep_failed_minutes: int | None = None,
     keep: Sequence[str] | None = None,
     keep_limit_bytes: int | None = None,
     folder: str | Path = ".",
@@ -61,6 +62,7 @@ def train(
     In a `pool` another scheduler allocates the nodes. `datasets` are versions such as `digits:3`.
     Spend is split by `tags`. `parent` is the id of a job that this one is a part of. `watch` shows
     the log. Files that match a glob of `keep` become artifacts, at most `keep_limit_bytes` a node.
+    A task that fails stays for `keep_failed_minutes`, so that you can open a shell in it.
     """
     with contextlib.ExitStack() as stack:
         if client is None:
@@ -94,6 +96,7 @@ def train(
             max_attempts=max_attempts,
             max_hours=max_hours,
             hang_after_minutes=hang_after_minutes,
+            keep_failed_minutes=keep_failed_minutes,
             keep=None if keep is None else [*keep],
             keep_limit_bytes=keep_limit_bytes,
         )

@@ -91,7 +91,7 @@ def test_the_time_of_a_kept_task_is_over(site: Site) -> None:
     end = site.end_of(key)
     assert end.kept_end == "Its time is over."
     assert shell.to_end()["reason"] == "task_ended"
-    assert not is_alive(site.machine.shim(key).pid)
+    eventually(lambda: not is_alive(site.machine.shim(key).pid))
 
 
 def test_the_processes_of_the_ranks_end_and_shells_stay(site: Site) -> None:
@@ -110,7 +110,7 @@ def test_the_processes_of_the_ranks_end_and_shells_stay(site: Site) -> None:
     assert "RANK=0" in Shell(shell_path(site, key), name="shl_2").run("echo RANK=$RANK")
     site.portal.state.stop(key)
     site.end_of(key)
-    assert not is_alive(site.machine.shim(key).pid)
+    eventually(lambda: not is_alive(site.machine.shim(key).pid))
 
 
 @pytest.mark.thorough

@@ -42,6 +42,10 @@ class WorkloadQuerySet(models.QuerySet["Workload"]):
         """Workloads that hold leases."""
         return self.filter(state__in=_ACTIVE)
 
+    def kept(self) -> "WorkloadQuerySet":
+        """Workloads that have failed and whose task stays for shells."""
+        return self.filter(state=WorkloadState.RUNNING, kept_until__isnull=False)
+
     def unfinished(self) -> "WorkloadQuerySet":
         """Workloads that have not ended."""
         return self.exclude(state__in=[state.value for state in ENDS])
@@ -70,7 +74,8 @@ class Workload(Row):
     of machines. `parent` is the workload that it is a part of, such as the search that submitted
     it, and `root` the outermost one. `silent_since` is set while it runs without output, steps and
     use of a processor, see `silence`. `ranks_apart` is set while none of its ranks has connected to
-    another, see `gangs`. Parts are stopped with their parent, and spend counts them at the root.
+    another, see `gangs`. `kept_until` is set once it has failed and its task stays for shells, see
+    `kept_tasks`. Parts are stopped with their parent, and spend counts them at the root.
     """
 
     id = IdField("wl")
@@ -136,6 +141,7 @@ class Workload(Row):
     ended_at = models.DateTimeField(null=True, blank=True)
     silent_since = models.DateTimeField(null=True, blank=True)
     ranks_apart = models.BooleanField(default=False, db_default=False)
+    kept_until = models.DateTimeField(null=True, blank=True)
 
     objects: ClassVar[WorkloadQuerySet] = WorkloadQuerySet.as_manager()  # type: ignore[assignment]
 
@@ -177,6 +183,11 @@ class Workload(Row):
                 condition=Q(state__in=_ACTIVE, deadline_at__isnull=False),
                 name="workload_deadlines",
             ),
+            models.Index(
+                fields=["kept_until"],
+                condition=Q(state__in=_ACTIVE, kept_until__isnull=False),
+                name="workload_kept",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -186,6 +197,11 @@ class Workload(Row):
     def status(self) -> WorkloadState:
         """The state, as a value of the enum."""
         return WorkloadState(self.state)
+
+    @property
+    def is_kept(self) -> bool:
+        """True while it has failed and its task stays for shells, or is about to end."""
+        return self.kept_until is not None and self.status in ACTIVE
 
     @property
     def amount(self) -> Amount:

@@ -164,7 +164,9 @@ def project_job_cancel(request: HttpRequest, project: str, job: str) -> HttpResp
     job_row = job_of(project_row, job)
     if request.method == "POST":
         if one_click(request, lambda: cancel_job(job=job_row, by=by)):
-            messages.success(request, f"{job_row.workload.name} is stopping.")
+            is_kept = job_row.workload.is_kept
+            stopping = "The failed task of {} ends." if is_kept else "{} is stopping."
+            messages.success(request, stopping.format(job_row.workload.name))
         return redirect(address_of(project_row, "job", job))
     return show_confirmation(
         request, _cancel_confirmation(job_status(job_row, by), address_of(project_row, "job", job))
@@ -173,6 +175,18 @@ def project_job_cancel(request: HttpRequest, project: str, job: str) -> HttpResp
 
 def _cancel_confirmation(status: JobStatus, back: str) -> Confirmation:
     name = status.workload.name
+    if status.workload.is_kept:
+        return Confirmation(
+            title=f"End the failed task of {name}?",
+            effects=(
+                "Its processes, the shells in it and its files end now, and with them its cost.",
+                "The log, checkpoints and files that were kept as artifacts are retained.",
+            ),
+            button="End now",
+            back=back,
+            area="projects",
+            section="jobs",
+        )
     effects = [f"{name} leaves the queue; nothing has run yet."]
     if status.is_active:
         ranks = status.workload.nodes * status.workload.procs
