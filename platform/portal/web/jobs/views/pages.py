@@ -28,6 +28,7 @@ from portal.web.base.shortlist import shortlist
 from portal.web.base.urls_for import address_of
 from portal.web.experiments.presenters.curves import Curves, curves_of
 from portal.web.jobs.presenters import GROUPS, JobStatus, job_of, job_status, job_statuses, jobs_of
+from portal.web.jobs.views.shells import refusal_of_shell
 from portal.web.workloads.logs import tail_of
 from portal.web.workloads.presenters import workload_page
 from portal.workloads.services.resume import is_resumable
@@ -82,7 +83,9 @@ def project_job(request: HttpRequest, project: str, job: str) -> HttpResponse:
     """Show one job: status and reason, log, resource usage, and what was submitted."""
     project_row, viewer = gated_project(request), require_principal(request).user
     status = job_status(job_of(project_row, job), viewer)
-    context = page_of(status) | {"may_run": gated_role(request).at_least(Role.CONTRIBUTOR)}
+    may_run = gated_role(request).at_least(Role.CONTRIBUTOR)
+    has_shell = may_run and refusal_of_shell(status.workload, viewer) is None
+    context = page_of(status) | {"may_run": may_run, "has_shell": has_shell}
     if request.headers.get("HX-Request") != "true":  # a refresh of the state contains no log
         context |= tail_of(status.workload, request)
         run = run_of(status.workload)
