@@ -4,6 +4,7 @@ import os
 import secrets
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -44,7 +45,7 @@ def project(client: httpx.Client) -> str:
     return slug
 
 
-def _kept(jobs: Jobs, **changes: object) -> str:
+def _kept(jobs: Jobs, **changes: Any) -> str:
     job = jobs.submit(_FAILS, **{"keep_failed_minutes": 15, **changes})
     wait_for(lambda: jobs.look(job)["workload"]["kept_until"], "a kept job", within_s=180)
     return job

@@ -2,7 +2,7 @@
 import { FitAddon } from "../npm/@xterm/addon-fit/lib/addon-fit.mjs";
 import { Terminal } from "../npm/@xterm/xterm/lib/xterm.mjs";
 import { ShellConnection } from "./shell_connection.js";
-import "./strict_styles.js";
+import { withoutStyleElements } from "./strict_styles.js";
 
 const COLOURS = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
 const ENDS = {
@@ -97,7 +97,7 @@ function ended({ reason, exit_code: code, detail }) {
 }
 
 terminal.loadAddon(fit);
-terminal.open(box);
+withoutStyleElements(() => terminal.open(box));
 terminal.textarea.setAttribute("aria-label", "Terminal");
 terminal.textarea.setAttribute("aria-describedby", "shell-keys");
 fit.fit();

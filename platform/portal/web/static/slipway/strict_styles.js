@@ -1,7 +1,7 @@
-// Lets libraries write style sheets and style attributes as text, which our Content Security Policy
-// forbids: both become objects of the CSSOM, which it allows. For pages with such a library alone.
+// Lets a library write style sheets and style attributes as text, which our Content Security Policy
+// forbids: both become objects of the CSSOM, which it allows.
 
-// Stands for a style element: an empty one in the page would be refused already.
+// Stands for a style element: even an empty one is refused.
 function createSheet() {
   const sheet = new CSSStyleSheet();
   document.adoptedStyleSheets.push(sheet);
@@ -18,9 +18,21 @@ function setAttribute(name, value) {
   else Element.prototype.setAttribute.call(this, name, value);
 }
 
+let isBuilding = false;
+
 document.createElement = (name, ...options) => {
-  if (name === "style") return createSheet();
+  if (name === "style" && isBuilding) return createSheet();
   const element = Document.prototype.createElement.call(document, name, ...options);
   if (name === "span") element.setAttribute = setAttribute;
   return element;
 };
+
+// Runs the part of a library that creates its style elements, which it may fill later.
+export function withoutStyleElements(build) {
+  isBuilding = true;
+  try {
+    build();
+  } finally {
+    isBuilding = false;
+  }
+}
