@@ -30,6 +30,7 @@ export class ShellConnection {
     if (!answer?.ok) return this.finish(await refusal(answer));
     this.url += `/${(await answer.json()).id}`;
     window.addEventListener("online", () => this.again?.());
+    window.addEventListener("offline", () => this.stop?.abort());
     return this.follow();
   }
 
@@ -62,6 +63,7 @@ export class ShellConnection {
   async listen(heard) {
     const query = new URLSearchParams({ ...this.size, offset: this.offset });
     const stop = new AbortController();
+    this.stop = stop;
     let silence = setTimeout(() => stop.abort(), SILENCE_MS);
     try {
       const answer = await fetch(`${this.url}/output?${query}`, {
