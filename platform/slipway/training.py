@@ -54,19 +54,17 @@ def train(
 ) -> JobOut:
     """Run `script`, a Python file or notebook of `folder`, as a job on `nodes` times `procs` ranks.
 
-    The code travels as a snapshot, with the files `added` by their path. `params` reach the script
-    as `--name=value` after `args`. `strategy` is a word of `slipway.distributed`, `framework` forms
-    a cluster of `ray` or `dask`. `requirements` is a requirements file, "" for none, `environment`
-    one of the project, such as `vision@3`. Without both, the files nearest to the script say which
-    packages it needs. `python` is a version, without it that of .python-version or requires-python.
-    In a `pool` another scheduler allocates the nodes. `datasets` are versions such as `digits:3`.
-    Spend is split by `tags`. `parent` is the id of a job that this one is a part of. `watch` shows
-    the log. Files that match a glob of `keep` become artifacts, at most `keep_limit_bytes` a node.
-    A task that fails stays for `keep_failed_minutes`, so that you can open a shell in it.
+    The code travels with the files `added` by their path. `params` reach the script as
+    `--name=value` after `args`. `strategy` is a word of `slipway.distributed`, `framework` forms a
+    cluster of `ray` or `dask`. `requirements` is a requirements file, "" for none, `environment`
+    one of the project, such as `vision@3`. Without both, the files nearest to the script count.
+    `python` is a version such as `3.12`. In a `pool` another scheduler allocates the nodes.
+    `datasets` are versions such as `digits:3`. Spend is split by `tags`. `parent` is the id of a
+    job that this one is a part of. `watch` shows the log. Files that match `keep` become artifacts,
+    up to `keep_limit_bytes` a node. A failed task stays for `keep_failed_minutes`.
     """
     with contextlib.ExitStack() as stack:
-        if client is None:
-            client = stack.enter_context(Client())
+        client = client or stack.enter_context(Client())
         place = default_or_given_project(client, project)
         taken = take_snapshot(
             folder, script=script, include=include, added=added, limit_bytes=limit_bytes

@@ -1,4 +1,4 @@
-"""How a task has ended: the evidence that its shim has, and the report of it."""
+"""The end of a task: the verdict on the evidence that its shim has, and the report of it."""
 
 import time
 from collections.abc import Sequence

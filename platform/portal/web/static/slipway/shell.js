@@ -22,9 +22,7 @@ const box = document.getElementById("shell");
 const state = document.getElementById("shell-state");
 const again = document.getElementById("shell-again");
 const closing = document.getElementById("shell-close");
-const form = document.getElementById("shell-form");
 const reader = document.getElementById("shell-reader");
-const token = form.querySelector("[name=csrfmiddlewaretoken]").value;
 
 function theme() {
   const probe = document.createElement("span");
@@ -78,7 +76,7 @@ function open() {
   closing.hidden = false;
   terminal.reset();
   say("Opening a shell…");
-  connection = new ShellConnection(box.dataset.url, token, {
+  connection = new ShellConnection(box.dataset.url, box.dataset.token, {
     ready: () => say("Connected."),
     output: (bytes) => terminal.write(bytes),
     lost: () => say("The connection is lost. Connecting again…"),
@@ -121,8 +119,7 @@ new ResizeObserver(() => requestAnimationFrame(() => fit.fit())).observe(box);
 new MutationObserver(() => {
   terminal.options.theme = theme();
 }).observe(document.documentElement, { attributeFilter: ["data-bs-theme"] });
-form.addEventListener("submit", (event) => {
-  event.preventDefault();
+again.addEventListener("click", () => {
   open();
   terminal.focus();
 });
