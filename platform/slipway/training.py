@@ -54,14 +54,14 @@ def train(
 ) -> JobOut:
     """Run `script`, a Python file or notebook of `folder`, as a job on `nodes` times `procs` ranks.
 
-    The code travels with the files `added` by their path. `params` reach the script as
+    Files that are `added` by their path travel with the code. `params` reach the script as
     `--name=value` after `args`. `strategy` is a word of `slipway.distributed`, `framework` forms a
-    cluster of `ray` or `dask`. `requirements` is a requirements file, "" for none, `environment`
-    one of the project, such as `vision@3`. Without both, the files nearest to the script count.
-    `python` is a version such as `3.12`. In a `pool` another scheduler allocates the nodes.
-    `datasets` are versions such as `digits:3`. Spend is split by `tags`. `parent` is the id of a
-    job that this one is a part of. `watch` shows the log. Files that match `keep` become artifacts,
-    up to `keep_limit_bytes` a node. A failed task stays for `keep_failed_minutes`.
+    cluster of `ray` or `dask`. `requirements` is a file, "" for none, `environment` one of the
+    project, such as `vision@3`, `python` a version. Without both, the files nearest to the script
+    count. In a `pool` another scheduler allocates the nodes. `datasets` are versions such as
+    `digits:3`. `tags` split the cost. This job is a part of the job `parent`. `watch` shows the
+    log. Files that match `keep` become artifacts, up to `keep_limit_bytes` a node. A failed task
+    stays for `keep_failed_minutes`.
     """
     with contextlib.ExitStack() as stack:
         client = client or stack.enter_context(Client())
