@@ -56,12 +56,11 @@ def train(
 
     Files that are `added` by their path travel with the code. `params` reach the script as
     `--name=value` after `args`. `strategy` is a word of `slipway.distributed`, `framework` is `ray`
-    or `dask`. `requirements` is a file, "" for none (default: that nearest to the script),
-    `environment` one of the project, such as `vision@3`, `python` a version. In a `pool` another
-    scheduler allocates the nodes. `datasets` are versions such as `digits:3`. `tags` split the
-    cost. This job is a part of the job `parent`. `watch` shows the log. Files that match `keep`
-    become artifacts, up to `keep_limit_bytes` a node. A failed task stays for
-    `keep_failed_minutes`.
+    or `dask`. `requirements` is a file, "" for none (default: the nearest), `environment` one of
+    the project, such as `vision@3`, `python` a version. In a `pool` another scheduler allocates the
+    nodes. `datasets` are versions such as `digits:3`. `tags` split the cost. This job is a part of
+    the job `parent`. `watch` shows the log. Files that match `keep` become artifacts, up to
+    `keep_limit_bytes` a node. A failed task stays for `keep_failed_minutes`.
     """
     with contextlib.ExitStack() as stack:
         client = client or stack.enter_context(Client())
