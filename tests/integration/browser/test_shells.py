@@ -123,10 +123,10 @@ def test_a_terminal_on_the_page(open_window: Open, jobs: Jobs) -> None:
 
     # The window of the terminal follows that of the browser.
     page.set_viewport_size(LOOKS[1][1])
-    page.keyboard.type("clear; echo size=$(stty size)=\n")
-    _shows(page, r"size=\d+ [34]\d=")
-    page.set_viewport_size(WIDE)
     width = "$(stty size | cut -d' ' -f2)"
+    page.keyboard.type(f"clear; while [ {width} -gt 60 ]; do sleep 0.1; done; echo nar''row\n")
+    _shows(page, "narrow")
+    page.set_viewport_size(WIDE)
     page.keyboard.type(f"clear; while [ {width} -lt 90 ]; do sleep 0.1; done; echo wi''de\n")
     _shows(page, "wide")
     page.keyboard.type("clear; ls --color=always /; python -c 'print(1+1)'\n")
