@@ -26,23 +26,29 @@ _LATE = timedelta(seconds=20)
 _AT_ONCE = 200
 
 
+def failure_text(workload: Workload) -> str:
+    """Return why a workload has failed, as a sentence."""
+    why = workload.reason_text
+    return why if why.endswith((".", "!", "?")) else f"{why}."
+
+
 def kept_until_text(workload: Workload) -> str:
-    """Return until when a failed task is kept, and what that costs."""
+    """Return why a workload has failed, until when its task is kept, and what that costs."""
     rate = dollars(workload_price(workload))
-    return f"Kept until {workload.kept_until:%H:%M} UTC (costs {rate} per hour)."
+    until = f"Kept until {workload.kept_until:%H:%M} UTC (costs {rate} per hour)."
+    return f"{failure_text(workload)} {until}"
 
 
 def kept_text(workload: Workload, viewer: User) -> str:
     """Return the explanation of a failed workload whose task is kept, for one person."""
-    failed = f"Failed: {workload.reason_text}"
     if workload.status == WorkloadState.STOPPING:
-        return f"{failed} It is kept no longer, and ends now."
+        return f"Failed: {failure_text(workload)} It is kept no longer, and ends now."
     end = f"end it now with `slipway job cancel {workload.pk}`."
     if workload.submitted_by_id == viewer.pk or workload.submitted_by.is_service_account:
         way_in = f"Open a shell with `slipway job shell {workload.pk}`"
     else:
         way_in = f"{workload.submitted_by.display_name} can open a shell in it"
-    return f"{failed} {kept_until_text(workload)} {way_in}; {end}"
+    return f"Failed: {kept_until_text(workload)} {way_in}; {end}"
 
 
 def kept_end_text(lease: Lease, why: str) -> str:
@@ -84,7 +90,7 @@ def kept_notifications(audience: Audience) -> Listed:
             kind=NotificationKind.WORKLOAD,
             project=project,
             title=f"The {kind.noun} {workload.name} failed, and is kept",
-            reason=f"{workload.reason_text} {kept_until_text(workload)}",
+            reason=kept_until_text(workload),
             next_step="Open a shell in it, or end it now.",
             route=page.name,
             arguments=(project.slug, *page.args),

@@ -90,7 +90,7 @@ def test_a_failed_task_is_kept_and_everybody_is_told_at_once(
     assert (workload["state"], workload["reason"], workload["exit_code"]) == ("running", "exit", 1)
     assert out["keep_failed_minutes"] == 15
     assert workload["explanation"] == (
-        f"Failed: {_MESSAGE} Kept until {job.kept_until:%H:%M} UTC (costs $3.60 per hour). Open a "
+        f"Failed: {_MESSAGE}. Kept until {job.kept_until:%H:%M} UTC (costs $3.60 per hour). Open a "
         f"shell with `slipway job shell {job.pk}`; end it now with `slipway job cancel {job.pk}`."
     )
     assert workload["next_step"] == NEXT_STEPS[ReasonCode.EXIT]
@@ -103,7 +103,7 @@ def test_a_failed_task_is_kept_and_everybody_is_told_at_once(
     assert notification["title"] == "The job train.py failed, and is kept"
     assert notification["waits_for_you"]
     kept = WorkloadEvent.objects.get(workload=job, kind="kept")
-    assert kept.message.startswith(f"Failed: {_MESSAGE} Kept until")
+    assert kept.message.startswith(f"Failed: {_MESSAGE}. Kept until")
     # It is silent, of course.
     with _minutes_later(14):
         find_silent()
@@ -146,7 +146,7 @@ def test_whatever_ends_it_early_leaves_it_failed(
     kept.refresh_from_db()
     assert (kept.plan, kept.reason) == (StopOutcome.JUDGE, "exit")
     explanation = json_of(bob.get(_page(bob, kept)))["workload"]["explanation"]
-    assert explanation == f"Failed: {_MESSAGE} It is kept no longer, and ends now."
+    assert explanation == f"Failed: {_MESSAGE}. It is kept no longer, and ends now."
     _end(kept, "Stopped on request.")
     assert (kept.state, kept.reason, kept.reason_text) == ("failed", "exit", _MESSAGE)
     assert bob.post(f"{_page(bob, kept)}/resume", {}).status_code == 409

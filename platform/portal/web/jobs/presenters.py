@@ -95,7 +95,7 @@ def _short_reason(
 ) -> str:
     state = workload.status
     if workload.is_kept:
-        return f"Failed: {workload.reason_text} {kept_until_text(workload)}"
+        return f"Failed: {kept_until_text(workload)}"
     if state == _S.QUEUED:
         place = positions.get(workload.pk)
         if place == 1:

@@ -230,7 +230,7 @@ def _failed(workload: Workload, lease: Lease, report: TaskReport, at: datetime) 
         return
     until = at + timedelta(seconds=keep_s)
     if keep_failed(workload, lease, at=at, until=until, reason=reason, **_end_of(reason, report)):
-        text = f"Failed: {workload.reason_text} {kept_until_text(workload)}"
+        text = f"Failed: {kept_until_text(workload)}"
         _record_event(lease, report, "kept", text)
 
 
