@@ -21,6 +21,7 @@ from slipway.client import Client
 from slipway.console import headline, progress_of, watch
 from slipway.errors import SlipwayError
 from slipway.sanitize import visible
+from slipway.schemas.durations import minutes_of
 from slipway.schemas.frameworks import FRAMEWORKS
 from slipway.schemas.notebook import NotebookError, script_of_cell
 from slipway.schemas.training import JobOut
@@ -104,6 +105,7 @@ def _submit(options: argparse.Namespace, script: bytes) -> JobOut:
             datasets=options.dataset,
             max_hours=options.max_hours,
             preemptible=options.preemptible,
+            keep_failed_minutes=options.keep_failed,
             project=options.project,
             watch=not options.detach,
         )
@@ -117,7 +119,8 @@ def _follow(options: argparse.Namespace) -> None:
 
 def _check(job: JobOut) -> None:
     """Raise CellFailed for a job that ended badly, so that the cells after it do not run."""
-    if job.workload.state.is_final and job.workload.state is not WorkloadState.SUCCEEDED:
+    outcome = job.workload.outcome
+    if outcome.is_final and outcome is not WorkloadState.SUCCEEDED:
         next_step = f"\nNext step: {job.workload.next_step}" if job.workload.next_step else ""
         raise CellFailed(f"The job {job.workload.id} {headline(progress_of(job))}{next_step}")
 
@@ -133,6 +136,13 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{visible(text)} is not a whole number above 0")
     return int(text)
+
+
+def _minutes(text: str) -> int:
+    minutes = minutes_of(text)
+    if minutes is None:
+        raise argparse.ArgumentTypeError(f"{visible(text)} is not a time such as 15m or 1h")
+    return minutes
 
 
 def _job_parser() -> _Parser:
@@ -158,6 +168,7 @@ def _cell_parser() -> _Parser:
     add("--python", metavar="VERSION")
     add("--max-hours", type=float, metavar="HOURS", help="time limit")
     add("--preemptible", action="store_true", help="cheaper, may be moved for other work")
+    add("--keep-failed", type=_minutes, metavar="TIME", help="for a shell after a failure: 15m")
     add("--code", default=".", metavar="FOLDER", help="code that travels with the cell")
     add("--no-code", action="store_true", help="send the cell alone")
     add("--include", action="append", default=[], metavar="FILE", help="although it is ignored")

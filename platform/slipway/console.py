@@ -54,7 +54,7 @@ def headline(progress: JobProgress) -> str:
     workload = progress.workload
     again = f" (attempt {workload.attempt})" if workload.attempt > 1 else ""
     why = f": {workload.explanation}" if workload.explanation else ""
-    return f"{workload.state}{again}{why}"
+    return f"{workload.outcome}{again}{why}"
 
 
 def outcome(job: JobOut) -> list[str]:

@@ -167,7 +167,7 @@ def offset_of(body: Download, requested: int) -> int:
 
 
 def _is_final(follower: _Follower) -> bool:
-    return follower.progress is not None and follower.progress.workload.state.is_final
+    return follower.progress is not None and follower.progress.workload.has_outcome
 
 
 def _wait_s(failures: int, error: SlipwayError) -> float:

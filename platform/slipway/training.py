@@ -42,6 +42,7 @@ def train(
     max_hours: float | None = None,
     hang_after_minutes: int | None = None,
     preemptible: bool = False,
+    keep_failed_minutes: int | None = None,
     keep: Sequence[str] | None = None,
     keep_limit_bytes: int | None = None,
     folder: str | Path = ".",
@@ -54,16 +55,17 @@ def train(
 ) -> JobOut:
     """Run `script`, a Python file or notebook of `folder`, as a job on `nodes` times `procs` ranks.
 
-    The code travels as a snapshot, with the files `added` by their path. `params` reach the script
-    as `--name=value` after `args`. `strategy` is a word of `slipway.distributed`. `requirements` is
-    a requirements file, "" for none, `environment` one of the project (`vision@3`). Without both,
-    files of the code say which packages and `python` it needs. In a `pool` another scheduler
-    allocates the nodes. `datasets` are versions (`digits:3`). A `preemptible` job costs less, and
-    makes way for other work. Files that match a glob of `keep` become artifacts.
+    Files that are `added` by their path travel with the code. `params` reach the script as
+    `--name=value` after `args`. `strategy` is a word of `slipway.distributed`, `framework` is `ray`
+    or `dask`. `requirements` is a file, "" for none (default: the nearest), `environment` one of
+    the project, such as `vision@3`, `python` a version. In a `pool` another scheduler allocates the
+    nodes. `datasets` are versions such as `digits:3`. `tags` split the cost. This job is a part of
+    the job `parent`. `watch` shows the log. Files that match `keep` become artifacts, up to
+    `keep_limit_bytes` a node. A `preemptible` job costs less, and makes way for other work. A
+    failed task stays for `keep_failed_minutes`.
     """
     with contextlib.ExitStack() as stack:
-        if client is None:
-            client = stack.enter_context(Client())
+        client = client or stack.enter_context(Client())
         place = default_or_given_project(client, project)
         taken = take_snapshot(
             folder, script=script, include=include, added=added, limit_bytes=limit_bytes
@@ -94,6 +96,7 @@ def train(
             max_hours=max_hours,
             hang_after_minutes=hang_after_minutes,
             preemptible=preemptible or None,
+            keep_failed_minutes=keep_failed_minutes,
             keep=None if keep is None else [*keep],
             keep_limit_bytes=keep_limit_bytes,
         )

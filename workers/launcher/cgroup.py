@@ -140,10 +140,14 @@ def container_cgroup() -> Cgroup:
 
 @dataclass(frozen=True)
 class CgroupLimits:
-    """Resource limits of one task, over all its processes."""
+    """Resource limits of one task, over all its processes.
+
+    `is_killed_whole` says whether a task without memory ends at once, or only its largest process.
+    """
 
     memory_bytes: int
     cpu_millis: int
+    is_killed_whole: bool = True
 
 
 class CgroupParent:
@@ -234,7 +238,7 @@ class CgroupParent:
             settings = {
                 "memory.max": memory,
                 "memory.swap.max": "0",
-                "memory.oom.group": "1",
+                "memory.oom.group": "1" if limits.is_killed_whole else "0",
                 "cpu.max": f"{'max' if is_whole else quota_us} {_CPU_PERIOD_US}",
                 "cpu.weight": _weight(limits.cpu_millis),
                 "pids.max": str(MAX_PROCESSES),

@@ -48,6 +48,8 @@ class FileKeeper:
         self._since_ns = time.clock_gettime_ns(_CLOCK_REALTIME_COARSE) + 1
         # Processes of the task that are not the user's: the sandbox's init, and sidecars.
         self.spared: set[int] = set()
+        # Returns the processes of shells, which do not end with the ranks of a kept task.
+        self.shells: Callable[[], set[int]] = set
 
     @property
     def is_on(self) -> bool:
@@ -60,10 +62,12 @@ class FileKeeper:
         return any(meter.result.files for _ in meter.shared_steps()) or meter.result.files > 0
 
     def end_ranks(self) -> bool:
-        """Kill everything of the user. Returns whether nothing of it is left."""
+        """Kill everything of the user but shells. Returns whether nothing of it is left."""
         deadline = time.monotonic() + _KILL_PATIENCE_S
         while time.monotonic() < deadline:
             living = set(living_descendants(os.getpid())) - self.spared
+            # Read afterwards, so that what a shell has started meanwhile is none of these.
+            living -= self.shells()
             if not living:
                 return True
             for pid in living:

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 ENDED: Final = "ended"
+# The ranks have failed, and the task stays for shells.
+FAILED: Final = "failed"
 LINE_LIMIT_BYTES: Final = 128 * 1024
 _BALLAST_BYTES: Final = 256 * 1024
 _LOCK_PATIENCE_S: Final = 1.0

@@ -248,6 +248,14 @@ def confinement_of(launch: Launch) -> Confinement:
     )
 
 
+def confinement_of_task(launch: Launch) -> Confinement:
+    """Return what a whole task may access with its shim. Each rank restricts itself further."""
+    ranks = confinement_of(launch)
+    writable = (*ranks.writable, launch.state_dir, *launch.cgroup.folders)
+    contact = str(Path(launch.contact_path).parent)
+    return Confinement((*writable, contact), (*ranks.readable, launch.shared_dir), outermost=True)
+
+
 def confinement_in_container(launch: Launch) -> Confinement:
     """Places of a rank in a container: its image as the engine mounts it, and its own folders.
 

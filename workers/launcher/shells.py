@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from workers.launcher.network import listen_on_path
-from workers.launcher.processes import send_group, uptime_s
+from workers.launcher.processes import descendants, send_group, uptime_s
 from workers.launcher.terminal import Terminal
 
 MAX_SHELLS: Final = 8
@@ -123,6 +123,11 @@ class TaskShells:
                 while self._read(shell, _READ_BYTES):
                     pass
                 self._close_terminal(shell)
+
+    def processes(self) -> set[int]:
+        """Return the processes of open shells, and what they have started below themselves."""
+        pids = [shell.terminal.pid for shell in self._shells.values() if shell.is_open]
+        return {*pids, *(below for pid in pids for below in descendants(pid))}
 
     def step(self) -> None:
         """Close shells that nobody follows. Call it several times a second."""

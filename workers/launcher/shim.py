@@ -22,12 +22,13 @@ from typing import Final
 from workers.launcher import exit_reasons
 from workers.launcher.atomic_files import create_once
 from workers.launcher.cgroup import container_cgroup
-from workers.launcher.confinement import Confinement, adopt_orphans, confine
+from workers.launcher.confinement import adopt_orphans, confine
 from workers.launcher.connections import RankConnections
 from workers.launcher.disk_watch import DiskWatch
 from workers.launcher.file_keeper import FileKeeper, log_lines
 from workers.launcher.gang import GangPorts, write_host_file
-from workers.launcher.journal import ENDED, Journal
+from workers.launcher.journal import ENDED, FAILED, Journal
+from workers.launcher.kept_task import KeptTask, log_line, obstacle_to_keeping
 from workers.launcher.launch import Gang, Launch, StopRequest
 from workers.launcher.lease import Lease
 from workers.launcher.processes import ProcessMark, living_descendants, uptime_s
@@ -37,7 +38,7 @@ from workers.launcher.rank_store import RankStore, StoreHost
 from workers.launcher.ranks import (
     InRank,
     Rank,
-    confinement_of,
+    confinement_of_task,
     open_listener,
     program_of,
     start_rank,
@@ -46,13 +47,14 @@ from workers.launcher.ranks import (
 from workers.launcher.sandbox import Sandbox
 from workers.launcher.shells import TaskShells
 from workers.launcher.shutdown import Shutdown, has_descendants, offer_to_oom_killer
+from workers.launcher.task_end import drain, end_report, has_failed, verdict_of
 from workers.launcher.task_socket import Failure, TaskSocket, notify_agent
 from workers.launcher.terminal import Terminal, start_terminal
 from workers.launcher.usage import SAMPLE_EVERY_S, UsageMeter, append_sample
 
 _TICK_S: Final = 1.0
 _BELL_EVERY_S: Final = 0.2
-_DRAIN_PATIENCE_S: Final = 5.0
+_REAP_PATIENCE_S: Final = 5.0
 _LOOK_EVERY_S: Final = 0.1
 _TERM_GRACE_S: Final = 10.0
 _JOIN_POLL_S: Final = 0.01
@@ -89,6 +91,7 @@ class Shim:
         self._shells: TaskShells | None = None
         self._variables: list[dict[str, str]] = []
         self._keeper = FileKeeper(launch)
+        self._is_kept = False
 
     def run(self) -> InRank | None:
         """Supervise to the end. In a rank forked from a warm process: what it must become."""
@@ -118,9 +121,10 @@ class Shim:
             self._contact.grant_access(confined.uid, confined.gid)
         shell_path = self._launch.shell_path
         self._shells = TaskShells(shell_path, self._selector, self._start_terminal)
+        self._keeper.shells = self._shells.processes
         spare_us = offer_to_oom_killer()
         if confined.level == "shared":
-            self._confine()
+            confine(confinement_of_task(self._launch))
         in_rank = self._start()
         if in_rank is not None:
             self._release_descriptors()
@@ -136,7 +140,7 @@ class Shim:
             self._selector.register(rank.output, selectors.EVENT_READ, rank)
         while any(rank.running for rank in self._ranks):
             self._run_once(waking)
-        self._finish()
+        self._finish(waking)
         return None
 
     # Start
@@ -149,15 +153,6 @@ class Shim:
             return False
         # An agent that gives up on this shim writes the end first, and then checks for the claim.
         return not self._journal.has_ended()
-
-    def _confine(self) -> None:
-        """Confine the whole task to its own folders. Each rank restricts itself further."""
-        launch = self._launch
-        ranks = confinement_of(launch)
-        writable = (*ranks.writable, launch.state_dir, *launch.cgroup.folders)
-        contact = str(Path(launch.contact_path).parent)
-        readable = (*ranks.readable, launch.shared_dir)
-        confine(Confinement((*writable, contact), readable, outermost=True))
 
     def _start(self) -> InRank | None:
         launch = self._launch
@@ -261,18 +256,7 @@ class Shim:
     # The loop
 
     def _run_once(self, waking: int) -> None:
-        for key, mask in self._selector.select(self._patience_s()):
-            if callable(key.data):
-                key.data(mask)
-            elif key.data is None:
-                self._polled_at_s = 0.0
-                with suppress(BlockingIOError):
-                    os.read(waking, 4096)
-            elif isinstance(key.data, Rank):
-                self._drain(key.data)
-            else:
-                self._process_messages(key.data)
-        self._collect()
+        self._poll(waking, self._patience_s())
         if uptime_s() - self._polled_at_s >= _LOOK_EVERY_S:
             self._polled_at_s = uptime_s()
             self._obey()
@@ -286,9 +270,26 @@ class Shim:
             self._ending.over_disk(
                 exit_reasons.over_disk(self._disk.over_bytes, self._launch.disk_bytes)
             )
-        if self._ending.is_due():
+        if self._ending.is_due() and self._may_be_kept:
+            self._keeper.end_ranks()
+        elif self._ending.is_due():
             self._ending.kill_tree()
         self._notify_of_output()
+
+    def _poll(self, waking: int, patience_s: float) -> None:
+        """Wait for something to happen, and process it."""
+        for key, mask in self._selector.select(patience_s):
+            if callable(key.data):
+                key.data(mask)
+            elif key.data is None:
+                self._polled_at_s = 0.0
+                with suppress(BlockingIOError):
+                    os.read(waking, 4096)
+            elif isinstance(key.data, Rank):
+                self._drain(key.data)
+            else:
+                self._process_messages(key.data)
+        self._collect()
 
     def _patience_s(self) -> float:
         waits = [_TICK_S, self._disk.wait_s()]
@@ -308,6 +309,8 @@ class Shim:
 
     def _process_messages(self, contact: TaskSocket) -> None:
         for message in contact.receive():
+            if self._is_kept:
+                continue  # of a script that somebody runs in a shell
             if not isinstance(message, Failure):
                 self._active_at_s = uptime_s()
                 self._progress.process(message)
@@ -401,56 +404,83 @@ class Shim:
             self._shells.close()
         if self._contact is not None:
             self._contact.close()
-        verdict = exit_reasons.judge(self._evidence())
+        verdict = verdict_of(self._launch, self._ranks, self._ending)
         self._note(ENDED, reason=verdict.reason, message=verdict.message)
 
-    def _finish(self) -> None:
-        """Keep files, leave no process behind, keep the last output, and write how it ended."""
-        if self._shells is not None:
+    @property
+    def _may_be_kept(self) -> bool:
+        """True if the task stays for shells when it ends badly now, by itself."""
+        ending = self._ending
+        is_ended = ending.stop_reason is not None or ending.fenced_after_s is not None
+        return self._launch.keep_failed_s > 0 and not is_ended and ending.disk_over is None
+
+    def _finish(self, waking: int) -> None:
+        """Keep files and a failed task, leave no process behind, and write how it ended."""
+        if self._may_be_kept and has_failed(self._ranks):
+            drain(self._ranks)
+            reason = verdict_of(self._launch, self._ranks, self._ending).reason
+            obstacle = obstacle_to_keeping(reason, self._ending.init)
+            self._is_kept = not obstacle
+            if obstacle:
+                self._log(f"[slipway] The failed task is not kept: {obstacle}.\n")
+        if self._shells is not None and not self._is_kept:
             self._shells.close()
-        if not any(ending.failed for ending in self._endings()):
+        if not has_failed(self._ranks):
             self._connections.finish(self._store_pid())
         self._keep_files()
+        end = self._stay(waking) if self._is_kept else None
         if self._sandbox is not None:
             self._sandbox.close()
         self._ending.kill_tree()
-        deadline = time.monotonic() + _DRAIN_PATIENCE_S
+        deadline = time.monotonic() + _REAP_PATIENCE_S
         while has_descendants() and time.monotonic() < deadline:
             self._collect()
             time.sleep(0.001)
+        end = end or self._end()
+        if self._contact is not None:
+            self._contact.close()
+        append_sample(self._launch.folder.usage, self._usage.sample())
+        self._note(ENDED, **end)
+
+    def _stay(self, waking: int) -> dict[str, object]:
+        """Report the failure, serve shells until the time is over, and return the end."""
+        shells = self._shells
+        assert shells is not None  # noqa: S101 - they exist before the ranks
+        self._keeper.end_ranks()
+        self._collect()
+        self._log(log_line(self._launch))
         for rank in self._ranks:
-            while rank.output_open and time.monotonic() < deadline and rank.drain():
-                pass
+            with suppress(KeyError):
+                self._selector.unregister(rank.output)
+        end = self._end()
+        self._note(FAILED, **end)
+        kept = KeptTask(self._launch, self._lease, self._disk, self._usage)
+
+        def poll(patience_s: float) -> None:
+            self._poll(waking, patience_s)
+            shells.step()
+
+        end["kept_end"] = kept.stay(poll, lambda: self._stop_requested)
+        shells.close()
+        return end
+
+    def _end(self) -> dict[str, object]:
+        """Close the logs of the ranks, and return how the task has ended."""
+        drain(self._ranks)
+        for rank in self._ranks:
             rank.close()
         if self._contact is not None:
             self._process_messages(self._contact)
-            self._contact.close()
-        append_sample(self._launch.folder.usage, self._usage.sample())
-        verdict = exit_reasons.judge(self._evidence())
-        rank_ending = verdict.first or self._endings()[0]
-        tails = {rank.rank: rank.tail_text() for rank in self._ranks}
+        end = end_report(self._launch, self._ranks, self._ending, self._usage)
         self._progress.finish()
-        self._note(
-            ENDED,
-            reason=verdict.reason,
-            message=verdict.message,
-            exit_code=rank_ending.exit_code,
-            ranks=[
-                {"rank": rank.rank, "exit_code": rank.exit_code, "signal": rank.signal}
-                for rank in self._ranks
-            ],
-            memory_peak_bytes=self._peak_bytes(),
-            memory_limit_bytes=self._launch.memory_bytes,
-            cpu_seconds=round(self._usage.cpu_seconds, 3),
-            log_tail=tails[rank_ending.rank],
-        )
+        return end
 
     def _keep_files(self) -> None:
         """Upload what the ranks wrote. Their processes are gone, and the sandbox is still there."""
         if not self._keeper.is_on or self._ending.fenced_after_s is not None:
             return
         stop_s = self._ending.wait_s() if self._ending.stop_reason is not None else None
-        failed = any(ending.failed for ending in self._endings())
+        failed = has_failed(self._ranks)
         report = self._keeper.run(
             self._sandbox, lease=self._lease, killed_after_s=stop_s, failed=failed, log=self._log
         )
@@ -463,29 +493,6 @@ class Shim:
         while first.output_open and first.drain():
             pass
         first.log.append(lines.encode())
-
-    def _peak_bytes(self) -> int:
-        return max(self._usage.peak_bytes, self._launch.cgroup.memory_peak() or 0)
-
-    def _endings(self) -> list[exit_reasons.RankEnding]:
-        return [rank.ending() for rank in self._ranks]
-
-    def _evidence(self) -> exit_reasons.Evidence:
-        ending = self._ending
-        return exit_reasons.Evidence(
-            endings=self._endings(),
-            world_size=self._launch.world_size,
-            memory_limit_bytes=self._launch.memory_bytes,
-            oom_kills=self._launch.cgroup.oom_kills(),
-            memory_over_bytes=ending.memory_over_bytes,
-            disk_limit_bytes=self._launch.disk_bytes,
-            disk_over=ending.disk_over,
-            stop_reason=ending.stop_reason,
-            stop_message=ending.stop_message,
-            fenced_after_s=ending.fenced_after_s,
-            hung_for_s=ending.hung_for_s,
-            tails={rank.rank: rank.tail_text() for rank in self._ranks},
-        )
 
 
 def main() -> None:

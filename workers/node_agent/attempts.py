@@ -15,7 +15,7 @@ from typing import Any
 from slipway.schemas.agent import DesiredTask, TaskKey
 from slipway.schemas.workloads import ReasonCode
 from workers.launcher.atomic_files import read_json, write_atomically
-from workers.launcher.journal import ENDED, Journal, JournalEntry
+from workers.launcher.journal import ENDED, FAILED, Journal, JournalEntry
 from workers.launcher.launch import StateFolder, StopRequest
 from workers.launcher.removal import remove_tree
 from workers.node_agent.folders import NodeFolders, TaskFolder, handle_of
@@ -41,6 +41,7 @@ class TaskRecord:
     persistent_key: str = ""
     # Maximum size of a checkpoint that is copied to the portal. 0: none are copied.
     copy_limit_bytes: int = 0
+    keep_failed_s: float = 0.0
 
     @property
     def key(self) -> TaskKey:
@@ -71,6 +72,7 @@ class TaskRecord:
             environment=spec.environment,
             persistent_key=spec.persistent_key,
             copy_limit_bytes=spec.copy_limit_bytes if spec.world_size <= spec.procs else 0,
+            keep_failed_s=spec.keep_failed_s,
         )
 
     @classmethod
@@ -179,6 +181,14 @@ class Attempt:
         if self.stale:
             return True
         return self.finished and not self.unsent_events(limit=1)
+
+    @property
+    def is_kept(self) -> bool:
+        """True while the task, which has failed, stays for shells. Its log is complete."""
+        if not self.record.keep_failed_s:
+            return False
+        event = self.journal.last()
+        return event is not None and event.get("kind") == FAILED
 
     def shim_is_alive(self) -> bool:
         """Return whether the attempt's shim still runs on this machine."""

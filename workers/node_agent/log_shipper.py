@@ -65,7 +65,7 @@ class LogShipper:
         waiting = [attempt for attempt in self._table if attempt.handle not in self.complete]
         more = False
         for attempt in waiting:
-            finished = attempt.finished
+            finished = attempt.finished or attempt.is_kept
             turns = [turn(attempt, rank) for rank in attempt.record.ranks]
             results = await asyncio.gather(*turns, return_exceptions=True)
             for failure in results:

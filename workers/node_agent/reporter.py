@@ -22,7 +22,8 @@ _PER_ATTEMPT: Final = 100
 _LOOK_EVERY_S: Final = 1.0
 _MESSAGE_LIMIT: Final = 2000
 _TAIL_LIMIT: Final = 16_384
-_KINDS: Final = frozenset({"starting", "rendezvous", "running", "progress", "ended"})
+_REASON_LIMIT: Final = 500
+_KINDS: Final = frozenset({"starting", "rendezvous", "running", "progress", "failed", "ended"})
 
 
 class Reporter:
@@ -108,6 +109,7 @@ def report_of(key: TaskKey, sequence: int, event: dict[str, Any]) -> TaskReport:
     }
     fields = {name: value for name, value in event.items() if name in TaskReport.model_fields}
     fields["message"] = _clean(str(event.get("message", "")))
+    fields["kept_end"] = _clean(str(event.get("kept_end", "")))[:_REASON_LIMIT]
     fields["log_tail"] = str(event.get("log_tail", "")).replace("\0", "\ufffd")[-_TAIL_LIMIT:]
     try:
         return TaskReport.model_validate({**fields, **base})

@@ -265,6 +265,14 @@ class Env(PortSettings):
         "the job can continue on another node; 0 copies none.",
         examples=["16384"],
     )
+    keep_failed_max_minutes: int = Field(
+        default=60,
+        ge=0,
+        le=1440,
+        description="Longest time for which people may keep the failed task of a job, to open a "
+        "shell in it; 0 keeps none.",
+        examples=["60"],
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Lowest level that is logged.", examples=["info"]
     )

@@ -304,6 +304,7 @@ SLIPWAY_STORAGE_OPTIONS = {
     "secret": ENV.s3_secret_access_key.get_secret_value() or None,
 }
 SLIPWAY_CHECKPOINT_COPY_MAX_BYTES = ENV.checkpoint_copy_max_mib * 1024**2
+SLIPWAY_KEEP_FAILED_MAX_MINUTES = ENV.keep_failed_max_minutes
 
 # Experiments
 SLIPWAY_TRACKING_SOCKET = socket_of(DATA_DIR)

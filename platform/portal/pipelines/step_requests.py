@@ -27,6 +27,7 @@ _MOST_TAGS = 10
 _IRRELEVANT = {
     *("name", "tags", "priority", "tier", "pool", "parent", "git"),
     *("max_attempts", "max_hours", "hang_after_minutes", "keep_limit_bytes", "preemptible"),
+    "keep_failed_minutes",
 }
 # Fields of a sweep that its best trial does not depend on.
 _IRRELEVANT_OF_SWEEPS: dict[str, Any] = {

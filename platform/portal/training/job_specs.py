@@ -33,6 +33,7 @@ def spec_of(requested: JobIn, python_path: tuple[str, ...] = ()) -> RunSpec:
         # Relative to the folder of the code, in which every rank starts.
         env={"PYTHONPATH": ":".join(python_path)} if python_path else {},
         hang_after_s=requested.hang_after_minutes and requested.hang_after_minutes * S_A_MINUTE,
+        keep_failed_s=requested.keep_failed_minutes * S_A_MINUTE,
     )
 
 

@@ -35,8 +35,11 @@ def close_lease(
     """Close a lease once. Returns whether it was open.
 
     `at` is when it ended, in our time, clamped between its grant and now. A start that failed
-    has cost nothing: its lease has no length.
+    has cost nothing: its lease has no length. A task that was kept ends as it has failed, whatever
+    its node says now.
     """
+    if lease.failed_at is not None:
+        reason, message, details = ReasonCode(lease.reason), lease.message, {}
     at = min(max(at, lease.granted_at), max(clock.now(), lease.granted_at))
     if reason in _NEVER_RAN and lease.state != LeaseState.RUNNING:
         at = lease.granted_at
@@ -72,8 +75,11 @@ def begin_stopping(
 ) -> bool:
     """Order every task of an active workload to stop. Returns whether anything changed.
 
-    An order to end for good replaces a plan to run again. Nothing replaces an order to end.
+    An order to end for good replaces a plan to run again. Nothing replaces an order to end. What
+    has failed and is kept ends as failed, whatever ends it.
     """
+    if workload.is_kept:
+        return _end_kept(workload, text)
     details = {
         "plan": plan,
         "reason": reason,
@@ -95,6 +101,58 @@ def begin_stopping(
     elif not move(workload, WorkloadState.STOPPING, kind="stopping", message=text, **details):
         return False
     notify_nodes(workload)
+    return True
+
+
+def _end_kept(workload: Workload, text: str) -> bool:
+    if workload.status == WorkloadState.STOPPING:
+        return False
+    judged = {"plan": StopOutcome.JUDGE}
+    if not move(workload, WorkloadState.STOPPING, kind="stopping", message=text, **judged):
+        return False
+    notify_nodes(workload)
+    return True
+
+
+def keep_failed(
+    workload: Workload,
+    lease: Lease,
+    *,
+    at: datetime,
+    until: datetime,
+    reason: ReasonCode,
+    message: str,
+    **details: Any,
+) -> bool:
+    """Store the verdict on a task that has failed and stays for shells. Returns whether it is new.
+
+    Its lease stays open: it costs, ends and is lost like any other. The state of the workload says
+    so, too, and everything else says that it has failed.
+    """
+    if workload.status != WorkloadState.RUNNING:
+        return False
+    changes = {"message": shorten(message, 2000), "reason": reason, **details}
+    unjudged = Lease.objects.open().filter(pk=lease.pk, failed_at__isnull=True)
+    if not unjudged.update(failed_at=at, **changes):
+        return False
+    for column, value in {**changes, "failed_at": at}.items():
+        setattr(lease, column, value)
+    cause = TaskEnd(lease.index, reason, at, lease.exit_code, lease.message)
+    text = describe_end(cause, workload.nodes)
+    hint = _hint(workload, cause, lease.log_tail)
+    judged = {
+        "kept_until": until,
+        "reason": reason,
+        "reason_text": shorten(text, 500),
+        "next_step": _next_step(workload, reason, text, hint),
+        "exit_code": lease.exit_code,
+        "log_tail": lease.log_tail,
+        "silent_since": None,
+    }
+    Workload.objects.filter(pk=workload.pk, epoch=workload.epoch).update(**judged)
+    for column, value in judged.items():
+        setattr(workload, column, value)
+    announce(workload)
     return True
 
 
@@ -223,10 +281,14 @@ def _end(
         plan=StopOutcome.NONE,
         reason=reason,
         reason_text=shorten(text, 500),
-        next_step=workload.next_step
-        or shorten(hint or next_step_of(reason, text, _requirements_of(workload, reason)), 300),
+        next_step=workload.next_step or _next_step(workload, reason, text, hint),
         **details,
     )
+
+
+def _next_step(workload: Workload, reason: ReasonCode, text: str, hint: str) -> str:
+    step = hint or next_step_of(reason, text, _requirements_of(workload, reason))
+    return shorten(step, 300)
 
 
 def _requirements_of(workload: Workload, reason: ReasonCode) -> str:

@@ -86,6 +86,16 @@ def cost_between(lease: Lease, steps: Steps, *, begin_ms: int, end_ms: int) -> i
     return exact * (100 - lease.discount_percent) // (100 * MS_AN_HOUR)
 
 
+def kept_cost(lease: Lease, steps: Steps, *, until_ms: int) -> int:
+    """Return what a task has cost since it failed, while it was kept, in nano-USD."""
+    if lease.failed_at is None:
+        return 0
+    begin_ms = unix_ms(lease.failed_at)
+    end_ms = until_ms if lease.ended_at is None else unix_ms(lease.ended_at)
+    steps = steps or ((begin_ms, lease.nano_usd_per_hour),)
+    return integral(steps, begin_ms=begin_ms, end_ms=max(begin_ms, end_ms)) // MS_AN_HOUR
+
+
 def lease_price(lease: Lease, steps: Steps, *, at_ms: int) -> int:
     """Return the hourly cost of a lease at a time, in nano-USD."""
     full = price_at(steps, at_ms) if steps else lease.nano_usd_per_hour

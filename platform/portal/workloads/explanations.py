@@ -19,6 +19,7 @@ from portal.core import clock
 from portal.core.problems import problem_of
 from portal.workloads.feasibility import infeasible_reason, is_gang_without_network
 from portal.workloads.gangs import ranks_apart_text
+from portal.workloads.kept_tasks import kept_text
 from portal.workloads.models import Allocation, Lease, Preemption, Share, Workload
 from portal.workloads.placement import Capacity, FreeCapacity, Site, missing_part
 from portal.workloads.ports import kind_of
@@ -71,6 +72,8 @@ class Explainer:
     def explain(self, workload: Workload) -> str:
         """Return the sentence."""
         state = workload.status
+        if workload.is_kept:
+            return kept_text(workload, self._viewer)
         if state == WorkloadState.SUBMITTED:
             return f"Held back: {workload.hold or 'it is being admitted.'}"
         if state == WorkloadState.ADMITTED:

@@ -17,6 +17,7 @@ from portal.core import clock
 from portal.core.errors import SlipwayError
 from portal.workloads.completion import advance_workload, begin_stopping, close_lease, lose_lease
 from portal.workloads.fairness import charge
+from portal.workloads.kept_tasks import end_overdue_tasks
 from portal.workloads.lifecycle import START_WITHIN, LeaseState, StopOutcome
 from portal.workloads.models import Lease, SchedulerTurn, Share, UsageSample, Workload
 from portal.workloads.ports import AdmissionDeferred, admission, kind_of
@@ -38,6 +39,7 @@ def reconcile() -> None:
     close_expired_leases(timestamp)
     close_unstarted_leases(timestamp)
     stop_overdue(timestamp)
+    end_overdue_tasks(timestamp)
     retry_admission(timestamp)
     requeue_from_draining_nodes()
     charge_running(timestamp)

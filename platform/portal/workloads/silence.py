@@ -78,6 +78,7 @@ def _candidates(since: datetime) -> QuerySet[Workload]:
         state=WorkloadState.RUNNING,
         started_at__lte=since,
         silent_since__isnull=True,
+        kept_until__isnull=True,
         kind__in=kinds_that_report_silence(),
     )
     return running.filter(

@@ -23,7 +23,8 @@ class RunSpec(BaseModel):
 
     `keep` and `keep_limit_bytes` are rules for the files it writes, see
     `slipway.schemas.kept_files`. `personal_key` names in the same way the folder of one person,
-    see `personal_key_of`. With a `framework` the ranks form its cluster first.
+    see `personal_key_of`. With a `framework` the ranks form its cluster first. A task that has
+    failed stays for `keep_failed_s`, see `kept_tasks`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -39,6 +40,7 @@ class RunSpec(BaseModel):
     keep_limit_bytes: Annotated[int, Field(ge=0, le=MAX_LIMIT_BYTES)] = 0
     framework: FrameworkName | None = None
     hang_after_s: Annotated[float, Field(ge=10, le=7 * 86_400)] | None = None
+    keep_failed_s: Annotated[int, Field(ge=0, le=86_400)] = 0
 
     @field_validator("persistent_key")
     @classmethod

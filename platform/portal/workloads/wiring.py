@@ -13,6 +13,7 @@ from portal.compute.signals import NodeChanged, node_changed
 from portal.core.enqueue import enqueue_now
 from portal.storage.usage import register_stored
 from portal.workloads.allocations import use_of_pool
+from portal.workloads.kept_tasks import kept_notifications
 from portal.workloads.notifications import silence_notifications
 from portal.workloads.signals import LeaseClosed, WorkloadChanged, lease_closed, workload_changed
 from portal.workloads.tasks import schedule
@@ -55,5 +56,6 @@ lease_closed.connect(_on_capacity_change)
 node_changed.connect(_on_capacity_change)
 register_stored("environments", _environments)
 register_notifications(Scope.WORKLOADS_READ, silence_notifications)
+register_notifications(Scope.WORKLOADS_READ, kept_notifications)
 register_bearer(PREFIX, principal_behind)
 register_pool_use(use_of_pool)

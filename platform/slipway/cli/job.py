@@ -14,7 +14,7 @@ from slipway.cli.login import has_browser
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
-from slipway.cli.quantities import parse_pairs
+from slipway.cli.quantities import parse_minutes, parse_pairs
 from slipway.cli.session import Session, command
 from slipway.cli.shell import attach, check_platform
 from slipway.cli.tables import CellOverflow, ListColumn
@@ -26,6 +26,7 @@ from slipway.cli.train import (
     DatasetOption,
     FrameworkOption,
     IncludeOption,
+    KeepFailedOption,
     MaxMbOption,
     NameOption,
     NodesOption,
@@ -319,7 +320,7 @@ def shell(
     project: ProjectOption = None,
     rank: Annotated[int, typer.Option("--rank", min=0, help="Rank to open it beside.")] = 0,
 ) -> None:
-    """Open a shell in a running job, with the rights and variables of a rank."""
+    """Open a shell in a job that runs or is kept, with the rights and variables of a rank."""
     if session.output.as_json:
         raise UsageMistake("A shell is text, not JSON.", next_step="Leave out --json.")
     check_platform()
@@ -329,7 +330,7 @@ def shell(
 
 @command(app, "cancel")
 def cancel(session: Session, job: JobArgument, project: ProjectOption = None) -> None:
-    """Cancel a job. Its ranks may save a checkpoint first."""
+    """Cancel a job, or end a failed one that is kept. Ranks may save a checkpoint first."""
     value = session.client.jobs.cancel(job, project=session.project(project))
     if session.output.as_json:
         session.output.document(value)
@@ -396,6 +397,7 @@ def clone(
             show_default=False,
         ),
     ] = None,
+    keep_failed: KeepFailedOption = None,
     project: ProjectOption = None,
     watch_it: WatchOption = False,
 ) -> None:
@@ -429,6 +431,7 @@ def clone(
             datasets=dataset,
             max_attempts=max_attempts,
             preemptible=preemptible,
+            keep_failed_minutes=parse_minutes(keep_failed, option="--keep-failed"),
         )
     finish(session, made, watch_it=watch_it)
 

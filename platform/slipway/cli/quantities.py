@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from slipway.cli.exits import UsageMistake
+from slipway.schemas.durations import minutes_of
 from slipway.schemas.money import parse_dollars
 
 _MEMORY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?) *(?P<unit>[kmgt]?)i?b?")
@@ -59,6 +60,16 @@ def parse_pairs(texts: Sequence[str], *, option: str) -> dict[str, str]:
             raise _mistake(option, text, f"Write {option} NAME=VALUE, for example {option} lr=0.1.")
         pairs[name.strip()] = value
     return pairs
+
+
+def parse_minutes(text: str | None, *, option: str) -> int | None:
+    """Parse 15m, 1h or a number of minutes. Raises UsageMistake."""
+    if text is None:
+        return None
+    minutes = minutes_of(text)
+    if minutes is None:
+        raise _mistake(option, text, "Write it like 15m or 1h.")
+    return minutes
 
 
 def memory_text(size_bytes: int) -> str:

@@ -12,7 +12,7 @@ from slipway.cli.completion import complete_pool, complete_tier
 from slipway.cli.environment_option import EnvironmentOption, PythonOption
 from slipway.cli.exits import ExitCode, UsageMistake
 from slipway.cli.project import ProjectOption
-from slipway.cli.quantities import parse_pairs, parse_size
+from slipway.cli.quantities import parse_minutes, parse_pairs, parse_size
 from slipway.cli.session import Session, command
 from slipway.cli.transfer import progress_bar
 from slipway.cli.watch import print_new_job, watch
@@ -158,6 +158,15 @@ KeepLimitOption = Annotated[
         help="Most bytes to keep for each machine, for example 500MB. 0: nothing. Default: 2GB.",
     ),
 ]
+KeepFailedOption = Annotated[
+    str | None,
+    typer.Option(
+        "--keep-failed",
+        metavar="TIME",
+        help="Keep the task for this long if it fails, for example 15m, so that you can open a "
+        "shell in it. It costs as while it runs.",
+    ),
+]
 CodeOption = Annotated[
     str, typer.Option("--code", metavar="FOLDER", help="Folder of the code to upload.")
 ]
@@ -215,6 +224,7 @@ def train(
     preemptible: PreemptibleOption = False,
     keep: KeepOption = None,
     keep_limit: KeepLimitOption = None,
+    keep_failed: KeepFailedOption = None,
     code: CodeOption = ".",
     include: IncludeOption = None,
     max_mb: MaxMbOption = DEFAULT_MAX_MB,
@@ -255,6 +265,7 @@ def train(
             preemptible=preemptible or None,
             keep=keep,
             keep_limit_bytes=parse_size(keep_limit, option="--keep-limit"),
+            keep_failed_minutes=parse_minutes(keep_failed, option="--keep-failed"),
         )
         if quote:
             ask = partial(session.client.jobs.quote, body, project=slug)

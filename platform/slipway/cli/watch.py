@@ -138,7 +138,7 @@ class LiveScreen:
     def _status(self) -> Group:
         """Return the status of three lines, none wider than the terminal."""
         workload = self._progress.workload
-        details = [visible(workload.state)]
+        details = [visible(workload.outcome)]
         if self._progress.step is not None:
             details.append(f"step {self._progress.step:,}")
         if workload.attempt > 1:
@@ -193,7 +193,7 @@ def watch(
     for line in outcome(ended)[1:]:
         session.output.note(line)
     sys.stdout.flush()
-    raise typer.Exit(exit_code_of(ended.workload.state))
+    raise typer.Exit(exit_code_of(ended.workload.outcome))
 
 
 def _show(session: Session, job: JobOut, rank: int | None, attempt: int | None) -> None:

@@ -90,6 +90,7 @@ class Jobs:
         max_hours: float | None = None,
         hang_after_minutes: int | None = None,
         preemptible: bool = False,
+        keep_failed_minutes: int | None = None,
         keep: Sequence[str] | None = None,
         keep_limit_bytes: int | None = None,
     ) -> JobOut:
@@ -103,8 +104,9 @@ class Jobs:
         nodes. `datasets` are versions that it reads (`digits:3`). Spend is split by `tags`. Files
         that it writes and that match a glob of `keep` are kept with its run, up to
         `keep_limit_bytes` for each node. A `preemptible` job costs less, and is moved when other
-        work needs its place: it resumes from its checkpoint. `slipway.train` does this for a folder
-        of code. Raises InvalidInput for what can never run.
+        work needs its place: it resumes from its checkpoint. A task that fails stays for
+        `keep_failed_minutes`, so that you can open a shell in it. `slipway.train` does this for a
+        folder of code. Raises InvalidInput for what can never run.
         """
         body = job_body(
             script=script,
@@ -132,6 +134,7 @@ class Jobs:
             max_hours=max_hours,
             hang_after_minutes=hang_after_minutes,
             preemptible=preemptible or None,
+            keep_failed_minutes=keep_failed_minutes,
             keep=None if keep is None else [*keep],
             keep_limit_bytes=keep_limit_bytes,
         )
@@ -147,7 +150,10 @@ class Jobs:
         return self._connection.fetch(Quote, "POST", *segments, body=body)
 
     def cancel(self, job: str, *, project: str) -> JobOut:
-        """Stop a job. Its ranks may save a checkpoint first. One that has ended stays as it is."""
+        """Stop a job. Its ranks may save a checkpoint first. One that has ended stays as it is.
+
+        One that has failed and is kept ends as failed.
+        """
         return self._connection.fetch(JobOut, "POST", *_path(project, job), "cancel")
 
     def resume(self, job: str, *, project: str) -> JobOut:
@@ -178,6 +184,7 @@ class Jobs:
         tags: Mapping[str, str] | None = None,
         max_attempts: int | None = None,
         preemptible: bool | None = None,
+        keep_failed_minutes: int | None = None,
     ) -> JobOut:
         """Submit a job again with the given changes. `params` replaces all of them."""
         body = build(
@@ -201,11 +208,12 @@ class Jobs:
             tags=None if tags is None else {**tags},
             max_attempts=max_attempts,
             preemptible=preemptible,
+            keep_failed_minutes=keep_failed_minutes,
         )
         return self._connection.fetch(JobOut, "POST", *_path(project, job), "clone", body=body)
 
     def open_shell(self, job: str, *, project: str, rank: int = 0) -> JobShell:
-        """Open a shell in the running task of a rank, with its rights and variables."""
+        """Open a shell in the task of a rank that runs or is kept, with the rank's variables."""
         path = (*_path(project, job), "shells")
         details = self._connection.fetch(ShellOut, "POST", *path, body=ShellIn(rank=rank))
         return JobShell(self._connection, path, details)
@@ -298,7 +306,7 @@ class Jobs:
         patience_s: float = PATIENCE_S,
         trouble: Trouble | None = None,
     ) -> Iterator[News]:
-        """Yield the events of a job live, until it has ended and all were received.
+        """Yield the events of a job live, until it has ended or failed and all were received.
 
         First its state (`JobProgress`), then its log (`LogPiece`) of every rank from the beginning,
         or of one `rank` and `attempt`, each change, and its resource usage (`SampleOut`). A broken
@@ -317,12 +325,15 @@ class Jobs:
         )
 
     def wait(self, job: str, *, project: str, timeout_s: float | None = None) -> JobOut:
-        """Return a job once it has ended in any way, or raise TimeoutError after `timeout_s`."""
+        """Return a job once it has ended in any way, or raise TimeoutError after `timeout_s`.
+
+        A job that has failed has ended, also while its task is kept (`workload.kept_until`).
+        """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         pause_s = _FIRST_LOOK_S
         while True:
             result = self.get(job, project=project)
-            if result.workload.state.is_final:
+            if result.workload.has_outcome:
                 return result
             if deadline is not None and time.monotonic() + pause_s > deadline:
                 raise TimeoutError(

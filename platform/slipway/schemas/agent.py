@@ -223,7 +223,8 @@ class TaskSpec(AnswerSchema):
     newest one, of at most `copy_limit_bytes`, is copied to the portal (0: none is). At the end,
     files of the working folder that the task wrote and that match a glob of `keep` become artifacts
     of its run, up to `keep_limit_bytes`. With a `framework` the ranks form its cluster, and `argv`
-    runs on rank 0 alone. With `shells` people may open shells in it.
+    runs on rank 0 alone. With `shells` people may open shells in it, for `keep_failed_s` seconds
+    also after it has failed.
     """
 
     backend: BackendName
@@ -250,6 +251,7 @@ class TaskSpec(AnswerSchema):
     keep_limit_bytes: int = Field(default=0, ge=0)
     framework: FrameworkName | None = None
     shells: bool = False
+    keep_failed_s: float = Field(default=0.0, ge=0)
 
 
 class DesiredTask(AnswerSchema):
@@ -326,9 +328,11 @@ class TaskReport(RequestSchema):
     `at_unix_ms` is the node's clock at the time of the event. The portal maps it to its own time
     by `Reports.sent_unix_ms`. A task that was stopped by an order carries that order's
     `stop_reason` as its reason. One that ran to its end with status 0 carries `completed`.
-    `ended` carries reason and detail. `progress` carries the latest step of a rank (the first one
-    immediately), a checkpoint, once the strategy, at the end the files that were kept, or whether
-    ranks here have connected to others. Only one that saw all connections says that none has.
+    `ended` carries reason and detail. `failed` carries the same of a task that has failed and stays
+    for shells, and its `ended` says in `kept_end` why it stays no longer. `progress` carries the
+    latest step of a rank (the first one immediately), a checkpoint, once the strategy, at the end
+    the files that were kept, or whether ranks here have connected to others. Only one that saw all
+    connections says that none has.
     `rendezvous` carries the address of a task of a gang as its `member`, and the meeting point if
     it is task 0.
     """
@@ -336,7 +340,7 @@ class TaskReport(RequestSchema):
     task_id: Id
     epoch: Epoch
     sequence: Whole = Field(ge=1, le=2**31 - 1)
-    kind: Literal["starting", "rendezvous", "running", "progress", "ended"]
+    kind: Literal["starting", "rendezvous", "running", "progress", "failed", "ended"]
     at_unix_ms: Moment
     message: Annotated[Line, Field(max_length=2000)] = ""
     rendezvous: Rendezvous | None = None
@@ -354,6 +358,7 @@ class TaskReport(RequestSchema):
     memory_limit_bytes: Count | None = None
     cpu_seconds: Number | None = Field(default=None, ge=0)
     log_tail: Annotated[str, Field(max_length=16_384)] = ""
+    kept_end: Annotated[Line, Field(max_length=500)] = ""
 
 
 class Reports(RequestSchema):

@@ -29,7 +29,7 @@ first byte, if that is later than requested because a bounded log has lost its m
 event: state    JobProgress: immediately, and after every change
 event: log      LogPiece: ordered by offset within one attempt and rank
 event: sample   SampleOut
-event: end      {}: the job has ended and everything was sent
+event: end      {}: the job has ended, or failed and is kept, and everything was sent
 
 Each event has an `id`. A client that reconnects with it in Last-Event-ID continues after that
 event, without gaps. A comment is sent after 15 s of silence.
@@ -140,7 +140,9 @@ class JobIn(RequestSchema):
     each node (0: none do). With a `framework` (`ray`, `dask`) the ranks form its cluster, and the
     script runs once, on rank 0. A `preemptible` job costs less, and may be stopped when other work
     needs its place: it gets its grace to save, waits in its old place in the queue and resumes from
-    its checkpoint.
+    its checkpoint. With `keep_failed_minutes` its task stays that long after it has failed for
+    good, so that a shell can be opened in it. It costs as a running one does. The job has one node,
+    which belongs to the installation, and the back end `process`.
     """
 
     name: Name | None = None
@@ -167,6 +169,7 @@ class JobIn(RequestSchema):
     max_attempts: Whole = Field(default=3, ge=1, le=20)
     preemptible: Truth = False
     hang_after_minutes: Whole | None = Field(default=30, ge=1, le=10_080)
+    keep_failed_minutes: Whole = Field(default=0, ge=0, le=1440)
     keep: list[Pattern] = Field(default=DEFAULT_KEEP, max_length=MOST_PATTERNS)
     keep_limit_bytes: Whole = Field(default=DEFAULT_LIMIT_BYTES, ge=0, le=MAX_LIMIT_BYTES)
     max_hours: Number | None = Field(default=None, gt=0, le=8760)
@@ -198,6 +201,7 @@ class JobEdit(RequestSchema):
     tags: Tags | None = None
     max_attempts: Whole | None = Field(default=None, ge=1, le=20)
     preemptible: Truth | None = None
+    keep_failed_minutes: Whole | None = Field(default=None, ge=0, le=1440)
     keep: list[Pattern] | None = Field(default=None, max_length=MOST_PATTERNS)
     keep_limit_bytes: Whole | None = Field(default=None, ge=0, le=MAX_LIMIT_BYTES)
 
@@ -304,6 +308,7 @@ class JobOut(AnswerSchema):
     log_ranks: list[int] = []
     keep: list[str] = []
     keep_limit_bytes: int = 0
+    keep_failed_minutes: int = 0
     files: list[JobFiles] = []
 
 

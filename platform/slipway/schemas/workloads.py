@@ -278,6 +278,8 @@ class WorkloadOut(AnswerSchema):
     `preemptions` is how often a `preemptible` one was moved for another workload.
     `nano_usd_per_hour` is what all its tasks cost if they start now, and `full_nano_usd_per_hour`
     that without the discount of preemptible work.
+    `kept_until` is set while it is `running` although it has failed: its task stays until then, so
+    that its submitter can open a shell in it.
     """
 
     id: str
@@ -306,6 +308,17 @@ class WorkloadOut(AnswerSchema):
     created_at: datetime
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    kept_until: datetime | None = None
+
+    @property
+    def outcome(self) -> WorkloadState:
+        """The final state, as far as it is known: `failed` while a failed task is kept."""
+        return WorkloadState.FAILED if self.kept_until is not None else self.state
+
+    @property
+    def has_outcome(self) -> bool:
+        """Return whether the workload has ended, or has failed and is kept."""
+        return self.outcome.is_final
 
 
 class RankLogOut(AnswerSchema):

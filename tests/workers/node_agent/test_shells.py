@@ -3,7 +3,6 @@
 import base64
 import json
 import re
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from slipway.schemas.agent import TaskKey
 from tests.workers.fake_portal import Key
 from tests.workers.machines import Site, eventually, is_alive
+from tests.workers.shells import Shell, connect, shell_path
 from workers.launcher.shells import MAX_SHELLS
-from workers.node_agent.folders import NodeFolders, handle_of
 
 _WAITS = """
 import pathlib, time
@@ -41,74 +39,6 @@ print("ABOUT " + json.dumps({
             ("MINE", "HOME", "TMPDIR", "RANK", "SLIPWAY_TASK_SOCKET", "PATH")},
 }), flush=True)
 """
-
-
-class Shell:
-    """A shell in a task, over the socket that its agent would connect to."""
-
-    def __init__(self, path: Path, *, rank: int = 0, name: str = "shl_1", opens: bool = True):
-        self.path = path
-        self.name = name
-        self.text = ""
-        self.typed = 0
-        self.end: dict[str, Any] | None = None
-        if opens:
-            self.opened = self.ask("open", rank=rank, rows=24, columns=80)
-        self.follow()
-
-    def follow(self, offset: int = 0) -> None:
-        self.stream = _connect(self.path)
-        request = {"op": "follow", "shell": self.name, "offset": offset}
-        self.stream.sendall(json.dumps(request).encode() + b"\n")
-        self.lines = self.stream.makefile("rb")
-
-    def ask(self, op: str, **fields: Any) -> Any:
-        with _connect(self.path) as connection:
-            request = {"op": op, "shell": self.name, **fields}
-            connection.sendall(json.dumps(request).encode() + b"\n")
-            return json.loads(connection.makefile("rb").readline())
-
-    def type(self, text: str) -> Any:
-        data = text.encode()
-        answer = self.ask("input", offset=self.typed, data=base64.b64encode(data).decode())
-        self.typed += len(data)
-        return answer
-
-    def run(self, command: str) -> str:
-        """Type a command, and return its output."""
-        self.type(f'{command}; printf \'%s\\n\' "<e""nd>"\n')
-        return self.until(r"<end>\r\n")
-
-    def until(self, pattern: str) -> str:
-        """Read until the pattern appears, and return what came before it."""
-        while (match := re.search(pattern, self.text)) is None:
-            assert self._read(), f"{pattern!r} did not come: {self.text!r} {self.end}"
-        before, self.text = self.text[: match.start()], self.text[match.end() :]
-        return before
-
-    def to_end(self) -> dict[str, Any]:
-        while self._read():
-            pass
-        assert self.end is not None, self.text
-        return self.end
-
-    def _read(self) -> bool:
-        line = json.loads(self.lines.readline() or b"{}")
-        self.end = line.get("end", self.end)
-        self.text += base64.b64decode(line.get("output", "")).decode(errors="replace")
-        return "output" in line
-
-
-def _connect(path: Path) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(30)
-    connection.connect(str(path))
-    return connection
-
-
-def _path(site: Site, key: Key) -> Path:
-    handle = handle_of(TaskKey(task_id=key[0], epoch=key[1]))
-    return NodeFolders(site.machine.data_dir).shell(handle)
 
 
 def _work(site: Site, key: Key) -> Path:
@@ -137,7 +67,7 @@ def test_a_shell_is_exactly_where_its_task_is(site: Site, task: Key) -> None:
         return line if end else ""
 
     of_task = json.loads(eventually(about))
-    shell = Shell(_path(site, task))
+    shell = Shell(shell_path(site, task))
     (_work(site, task) / "about.py").write_text(_ABOUT)
     shell.type("stty cols 10000; clear\n")
     text = shell.run("python about.py")
@@ -147,7 +77,7 @@ def test_a_shell_is_exactly_where_its_task_is(site: Site, task: Key) -> None:
 
 
 def test_a_terminal_has_a_size_signals_unicode_and_an_exit_status(site: Site, task: Key) -> None:
-    shell = Shell(_path(site, task))
+    shell = Shell(shell_path(site, task))
     assert "24 80" in shell.run("stty size")
     assert shell.ask("resize", rows=50, columns=132) == {"ok": True}
     assert "50 132" in shell.run("stty size")
@@ -173,7 +103,7 @@ def _commands(site: Site, key: Key) -> list[str]:
 
 
 def test_output_survives_a_lost_connection(site: Site, task: Key) -> None:
-    shell = Shell(_path(site, task))
+    shell = Shell(shell_path(site, task))
     shell.run("echo before")
     shell.stream.close()
     shell.type("echo meanwhile\n")
@@ -190,7 +120,7 @@ def test_output_survives_a_lost_connection(site: Site, task: Key) -> None:
 
 
 def test_a_flood_of_output_does_not_fill_the_memory(site: Site, task: Key) -> None:
-    shell = Shell(_path(site, task))
+    shell = Shell(shell_path(site, task))
     shell.type("yes | head -c 3000000; echo; echo do''ne\n")
     shim = site.machine.shim(task)
     shell.until("done")
@@ -200,7 +130,7 @@ def test_a_flood_of_output_does_not_fill_the_memory(site: Site, task: Key) -> No
 
 def test_a_shell_ends_with_its_task(site: Site) -> None:
     key = _start(site)
-    shell = Shell(_path(site, key))
+    shell = Shell(shell_path(site, key))
     text = shell.run("nohup setsid sleep 1000 >/dev/null 2>&1 & echo pid=$!")
     assert "pid=" in text
     processes = site.machine.processes(key)
@@ -209,13 +139,13 @@ def test_a_shell_ends_with_its_task(site: Site) -> None:
     end = site.end_of(key)
     assert (end.reason, end.exit_code) == ("completed", 0)
     eventually(lambda: not any(is_alive(pid) for pid in processes))
-    eventually(lambda: not _path(site, key).exists())
+    eventually(lambda: not shell_path(site, key).exists())
 
 
 def test_a_shell_cannot_reach_other_tasks_or_the_node(site: Site, task: Key) -> None:
     other = _start(site, persistent_key="another-project/w", env={"SECRET": "needle-11"})
     (_work(site, other) / "secret.txt").write_text("needle-11")
-    shell = Shell(_path(site, task))
+    shell = Shell(shell_path(site, task))
     for path in (_work(site, other) / "secret.txt", site.machine.data_dir / "node.json"):
         assert "needle-11" not in (text := shell.run(f"cat {path}"))
         assert "No such file" in text or "denied" in text
@@ -224,13 +154,13 @@ def test_a_shell_cannot_reach_other_tasks_or_the_node(site: Site, task: Key) -> 
     shell.run(f"kill -9 {shim}; kill -9 {site.machine.shim(other).pid}")
     assert is_alive(shim)
     assert is_alive(site.machine.shim(other).pid)
-    assert "refused" in shell.run(f"ls {_path(site, task)} 2>/dev/null || echo refu''sed")
+    assert "refused" in shell.run(f"ls {shell_path(site, task)} 2>/dev/null || echo refu''sed")
     (_work(site, other) / "go-on").touch()
     site.end_of(other)
 
 
 def test_bad_requests_are_answered_and_change_nothing(site: Site, task: Key) -> None:
-    path = _path(site, task)
+    path = shell_path(site, task)
     shell = Shell(path)
     assert shell.ask("open", rank=0, rows=24, columns=80) == {"ok": True}, "a repetition"
     assert Shell(path, name="shl_2", rank=5, opens=True).opened["error"] == "not_started"
@@ -239,10 +169,10 @@ def test_bad_requests_are_answered_and_change_nothing(site: Site, task: Key) -> 
     assert shell.ask("input", data="?")["error"] == "invalid"
     assert shell.ask("dance")["error"] == "invalid"
     for line in (b"\n", b"[]\n", b"\xff\n", b"{}\n"):
-        with _connect(path) as connection:
+        with connect(path) as connection:
             connection.sendall(line)
             assert json.loads(connection.makefile("rb").readline())["error"] == "invalid"
-    with _connect(path) as connection, suppress(ConnectionError):
+    with connect(path) as connection, suppress(ConnectionError):
         connection.sendall(b"x" * (200 << 10))
         assert connection.recv(1) == b""
     names = [f"shl_m{number}" for number in range(MAX_SHELLS)]
@@ -256,7 +186,7 @@ def test_a_busy_shell_does_not_delay_its_task(site: Site) -> None:
     key = _start(
         site, "import time\nfor i in range(20):\n    print(i, flush=True)\n    time.sleep(0.05)\n"
     )
-    shell = Shell(_path(site, key))
+    shell = Shell(shell_path(site, key))
     shell.type("yes\n")
     began = time.monotonic()
     end = site.end_of(key)

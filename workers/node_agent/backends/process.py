@@ -196,7 +196,12 @@ class ProcessBackend:
 
     def _launch(self, order: LaunchSpec) -> Launch:
         spec, folder = order.spec, order.folder
-        limits = CgroupLimits(spec.resources.memory_bytes, spec.resources.cpu_millis)
+        limits = CgroupLimits(
+            spec.resources.memory_bytes,
+            spec.resources.cpu_millis,
+            # The first process of a sandbox must outlive the ranks of a task that is kept.
+            is_killed_whole=not spec.keep_failed_s,
+        )
         # Several agents of one machine create their groups in the same parent.
         group = f"{self._folders.mark}-{handle_of(order.key)}"
         cgroup = self._cgroups.create(group, limits)
@@ -259,6 +264,7 @@ class ProcessBackend:
             framework=spec.framework or "",
             listen_path=self._listen_path(order),
             shell_path=str(self._folders.shell(handle_of(order.key))) if spec.shells else "",
+            keep_failed_s=spec.keep_failed_s if spec.shells else 0.0,
         )
 
     def _listen_path(self, order: LaunchSpec) -> str:

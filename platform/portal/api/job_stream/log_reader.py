@@ -38,7 +38,7 @@ def marks_of(job_ids: Collection[str]) -> dict[str, Mark]:
     values: dict[str, list[Any]] = {}
     workloads = Workload.objects.filter(pk__in=job_ids)
     for pk, *details in workloads.values_list(
-        "pk", "state", "epoch", "plan", "hold", "reason_text"
+        "pk", "state", "epoch", "plan", "hold", "reason_text", "kept_until"
     ):
         values[pk] = details
     leases = Lease.objects.filter(workload__in=job_ids, epoch=F("workload__epoch"))

@@ -60,7 +60,7 @@ class _JobEvents:
 
     @property
     def _is_final(self) -> bool:
-        return self._progress is not None and self._progress.workload.state.is_final
+        return self._progress is not None and self._progress.workload.has_outcome
 
     async def events(self) -> AsyncIterator[bytes]:
         """Yield new events after each poll of the hub."""

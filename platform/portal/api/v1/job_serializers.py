@@ -70,6 +70,7 @@ def job_out(job: Job, explainer: Explainer, *, with_files: bool = False) -> JobO
         nano_usd_per_hour=workload_price(job.workload),
         keep=list(spec.keep),
         keep_limit_bytes=spec.keep_limit_bytes,
+        keep_failed_minutes=spec.keep_failed_s // 60,
         files=files_of(job) if with_files else [],
     )
 

@@ -142,6 +142,7 @@ def workload_out(workload: Workload, explainer: Explainer) -> WorkloadOut:
         created_at=workload.created_at,
         started_at=workload.started_at,
         ended_at=workload.ended_at,
+        kept_until=workload.kept_until if workload.is_kept else None,
     )
 
 

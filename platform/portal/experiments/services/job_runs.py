@@ -29,6 +29,7 @@ _STATUS = {
     WorkloadState.FAILED: "FAILED",
     WorkloadState.LOST: "FAILED",
 }
+_OF_STATE = ("state", "ended_at", "kept_until")
 _LOOKED_BACK = timedelta(days=2)
 _AT_ONCE = 500
 
@@ -111,10 +112,10 @@ def run_of(workload: Workload) -> RunDetail | None:
 
 def note_state(workload_id: str) -> None:
     """Sync the state of a workload to its run."""
-    workload = Workload.objects.filter(pk=workload_id).only("state", "ended_at").first()
+    workload = Workload.objects.filter(pk=workload_id).only(*_OF_STATE).first()
     if workload is None:
         return
-    if workload.status in ENDS:
+    if workload.status in ENDS or workload.is_kept:
         _end([workload])
     elif workload.status == WorkloadState.RUNNING:
         opener().resume(run_id_of(workload_id))
@@ -127,7 +128,7 @@ def finish_orphaned_runs() -> int:
         state__in=[state.value for state in ENDS],
         ended_at__gte=clock.now() - _LOOKED_BACK,
     )
-    recent = list(ended.only("state", "ended_at").order_by("-ended_at"))
+    recent = list(ended.only(*_OF_STATE).order_by("-ended_at"))
     count = 0
     for at in range(0, len(recent), _AT_ONCE):
         ids = {run_id_of(workload.pk): workload for workload in recent[at : at + _AT_ONCE]}
@@ -139,7 +140,7 @@ def _end(workloads: Sequence[Workload]) -> int:
     return sum(
         opener().end(
             [run_id_of(workload.pk)],
-            _STATUS[workload.status],
+            "FAILED" if workload.is_kept else _STATUS[workload.status],
             ended_ms=int((workload.ended_at or clock.now()).timestamp() * 1000),
         )
         for workload in workloads

@@ -20,6 +20,7 @@ from portal.datasets.models import Version
 from portal.datasets.services.datasets import resolve
 from portal.datasets.services.uses import record_use
 from portal.training.job_specs import S_A_MINUTE, check_strategy, script_ranks, spec_of
+from portal.training.keep_failed import check_keep_failed, refuse_to_keep_failed
 from portal.training.kept_files import rule_text
 from portal.training.models import Job, Snapshot
 from portal.training.project_folder import ProjectFolder
@@ -58,6 +59,7 @@ def submit_job(
     fit, a strategy that does not, a bad requirement.
     """
     check_strategy(requested)
+    check_keep_failed(requested)
     spec_of(requested)
     snapshot = snapshot_of(project, requested.snapshot)
     if snapshot is None:
@@ -122,6 +124,7 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
     """
     spec_of(spec)
     check_strategy(spec)
+    check_keep_failed(spec)
     _versions(project, spec)
     snapshot = snapshot_of(project, spec.snapshot)
     if snapshot is not None:
@@ -177,6 +180,7 @@ def settled_job(*, project: Project, by: User, requested: JobIn) -> JobIn:
     """
     spec_of(requested)
     check_strategy(requested)
+    refuse_to_keep_failed(requested)
     snapshot = snapshot_of(project, requested.snapshot)
     if snapshot is None:
         raise _no_snapshot()
@@ -263,8 +267,9 @@ def clone_job(*, job: Job, by: User, edit: JobEdit) -> Job:
 
 
 def job_request(job: Job) -> JobIn:
-    """Return the submission of a job, to submit the same again as its clone."""
-    return JobIn.model_validate(_same_submission(job, JobEdit()))
+    """Return the submission of a job, to submit the same again while nobody waits for it."""
+    request = JobIn.model_validate(_same_submission(job, JobEdit()))
+    return request.model_copy(update={"keep_failed_minutes": 0})
 
 
 def _same_submission(job: Job, edit: JobEdit) -> dict[str, Any]:
@@ -296,6 +301,7 @@ def _same_submission(job: Job, edit: JobEdit) -> dict[str, Any]:
         "keep": list(spec.keep),
         "keep_limit_bytes": spec.keep_limit_bytes,
         "hang_after_minutes": spec.hang_after_s and round(spec.hang_after_s / S_A_MINUTE),
+        "keep_failed_minutes": spec.keep_failed_s // S_A_MINUTE,
     }
 
 

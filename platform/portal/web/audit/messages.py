@@ -36,6 +36,7 @@ _SENTENCES = {
     "secret.delete": "deleted the secret {label} of {group}",
     "workload.submit": "submitted {label} in {group}",
     "workload.stop": "stopped {label} in {group}",
+    "workload.end_kept": "ended the failed task of {label}, which was kept, in {group}",
     "workload.requeue": "requeued {label} in {group}",
     "workload.open_shell": "opened a shell in {label} in {group}",
     "workload.close_shell": "left a shell in {label} in {group}",

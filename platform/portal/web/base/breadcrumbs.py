@@ -135,6 +135,7 @@ PARENTS = {
     "project_job_new": "project_jobs",
     "project_job": "project_jobs",
     "project_job_diff": "project_job",
+    "project_job_shell": "project_job",
     "project_job_cancel": "project_job",
     "project_sweeps": "project",
     "project_sweep_new": "project_sweeps",

@@ -67,6 +67,7 @@ CHOSEN = frozenset(
         "sitemap",
         "stack-2",
         "sun",
+        "terminal-2",
         "topology-star-3",
         "trash",
         "upload",

@@ -21,6 +21,8 @@ SERVED: dict[str, tuple[str, ...]] = {
     "echarts": ("dist/echarts.min.js",),
     "@dagrejs/dagre": ("dist/dagre.min.js", "dist/dagre.min.js.map"),
     "plotly.js-dist-min": ("plotly.min.js",),
+    "@xterm/xterm": ("lib/xterm.mjs", "css/xterm.css"),
+    "@xterm/addon-fit": ("lib/addon-fit.mjs",),
     "@fontsource-variable/inter": (
         "files/inter-latin-wght-normal.woff2",
         "files/inter-latin-ext-wght-normal.woff2",

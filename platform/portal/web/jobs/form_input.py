@@ -19,7 +19,8 @@ _NO_CODE = "0" * 64
 # Fields that determine the price.
 _PRICED = (
     *("name", "script", "tier", "nodes", "procs", "strategy", "backend"),
-    *("framework", "max_hours", "requirements", "environment", "python", "pool", "preemptible"),
+    *("framework", "max_hours", "keep_failed_minutes", "preemptible"),
+    *("requirements", "environment", "python", "pool"),
 )
 
 
@@ -80,5 +81,5 @@ def _code(project: Project, form: NewJob, script: str) -> str:
 
 
 def _priced_facts(form: NewJob) -> list[tuple[str, Any]]:
-    typed = [(name, form[name].value()) for name in _PRICED]
+    typed = [(name, form[name].value()) for name in _PRICED if name in form.fields]
     return [(name, value) for name, value in typed if value not in (None, "")]

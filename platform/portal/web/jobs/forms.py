@@ -166,6 +166,14 @@ class NewJob(forms.Form):
     priority = forms.IntegerField(
         min_value=-100, max_value=100, help_text="Higher priorities go first within this project."
     )
+    keep_failed_minutes = forms.IntegerField(
+        label="Keep the task after a failure, in minutes",
+        required=False,
+        min_value=0,
+        help_text=(
+            "So that you can open a shell in it. It costs as while it runs. Empty: it ends at once."
+        ),
+    )
     keep = forms.CharField(
         label="Files to keep",
         required=False,
@@ -348,6 +356,7 @@ def clone_initial(job: Job) -> dict[str, Any]:
         "preemptible": workload.is_preemptible,
         "max_hours": workload.max_lifetime_s and workload.max_lifetime_s / 3600,
         "priority": workload.priority,
+        "keep_failed_minutes": spec.keep_failed_s // 60 or None,
         "keep": " ".join(spec.keep),
         "keep_limit_gb": spec.keep_limit_bytes / _GB,
         "name": workload.name,

@@ -10,6 +10,7 @@ from portal.core.errors import NotFound
 from portal.training.models import Job, JobQuerySet
 from portal.web.workloads.presenters import WorkloadStatus, present_leases, step_of
 from portal.workloads.explanations import Explainer
+from portal.workloads.kept_tasks import kept_until_text
 from portal.workloads.lifecycle import WAITING
 from portal.workloads.models import Workload
 from slipway.schemas.workloads import WorkloadState
@@ -93,6 +94,8 @@ def _short_reason(
     workload: Workload, positions: dict[str, int], explainer: Explainer | None
 ) -> str:
     state = workload.status
+    if workload.is_kept:
+        return f"Failed: {kept_until_text(workload)}"
     if state == _S.QUEUED:
         place = positions.get(workload.pk)
         if place == 1:

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from portal.web.jobs.views import creation, pages
+from portal.web.jobs.views import creation, pages, shells
 
 urlpatterns = [
     path("p/<slug:project>/jobs", pages.project_jobs, name="project_jobs"),
@@ -11,6 +11,9 @@ urlpatterns = [
     path("p/<slug:project>/jobs/code", creation.project_job_code, name="project_job_code"),
     path("p/<slug:project>/jobs/<slug:job>", pages.project_job, name="project_job"),
     path("p/<slug:project>/jobs/<slug:job>/diff", pages.project_job_diff, name="project_job_diff"),
+    path(
+        "p/<slug:project>/jobs/<slug:job>/shell", shells.project_job_shell, name="project_job_shell"
+    ),
     path(
         "p/<slug:project>/jobs/<slug:job>/cancel",
         pages.project_job_cancel,

@@ -134,6 +134,8 @@ class NewSweep(NewJob):
         super().__init__(*args, **kwargs)
         self.sweep: SweepIn | None = None
         self.ranges: dict[str, ParameterSpace] = {}
+        # Nobody waits for the jobs of a sweep.
+        del self.fields["keep_failed_minutes"]
         params = self.fields["params"]
         params.required = True
         params.help_text = (

@@ -122,7 +122,8 @@ def log_status(place: LogPosition) -> LogStatus:
     items = log_locations(
         workload=workload, rank=place.rank, attempt=place.attempt, most_ranks=place.rank + 1
     )
-    return LogStatus(items[0] if items else None, workload.epoch, workload.status in ENDS)
+    has_ended = workload.status in ENDS or workload.is_kept
+    return LogStatus(items[0] if items else None, workload.epoch, has_ended)
 
 
 def poll_log(place: LogPosition, log: LogLocation | None) -> LogPoll:

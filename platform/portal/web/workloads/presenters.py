@@ -15,7 +15,14 @@ from portal.web.base.dates import lasting
 from portal.web.base.shortlist import Shortlist, shortlist
 from portal.web.workloads.environment_builds import builds_of
 from portal.web.workloads.logs import tail_of
-from portal.workloads.costs import cost_of_parts, unix_ms, workload_cost, workload_price
+from portal.workloads.costs import (
+    cost_of_parts,
+    kept_cost,
+    steps_of_tier,
+    unix_ms,
+    workload_cost,
+    workload_price,
+)
 from portal.workloads.explanations import Explainer
 from portal.workloads.lifecycle import ENDS, WAITING
 from portal.workloads.models import Lease, Preemption, Workload, WorkloadEvent
@@ -47,7 +54,7 @@ class WorkloadStatus:
 
     `started_at` is when it started to run, or when it was submitted if it has not started.
     `until` is None while the duration still grows. Money in nano-USD. `rate` is the present cost
-    per hour.
+    per hour. `kept_cost` is the part of the cost since the failure of a task that was kept.
     """
 
     workload: Workload
@@ -57,13 +64,14 @@ class WorkloadStatus:
     started_at: datetime
     until: datetime | None
     cost: int
+    kept_cost: int
     rate: int
     step: int | None
 
     @classmethod
     def of(cls, workload: Workload, reason: str, **more: Any) -> Self:
         """Return the status of a workload, with its leases and `more` fields of a subclass."""
-        label, tone = _WORDS[workload.status]
+        label, tone = ("failed, kept", "bad") if workload.is_kept else _WORDS[workload.status]
         runs = any(lease.is_open for lease in workload.leases.all())
         waits = workload.status in WAITING
         return cls(
@@ -76,6 +84,7 @@ class WorkloadStatus:
             else workload.started_at or workload.created_at,
             until=workload.ended_at,
             cost=workload_cost(workload, until_ms=unix_ms(clock.now())),
+            kept_cost=_kept_cost(workload),
             rate=workload_price(workload) if runs else 0,
             step=step_of(present_leases(workload)),
             **more,
@@ -100,6 +109,14 @@ class WorkloadStatus:
     def lasted(self) -> timedelta:
         """Duration of the run, or of the wait so far."""
         return (self.until or clock.now()) - self.started_at
+
+
+def _kept_cost(workload: Workload) -> int:
+    failed = [lease for lease in workload.leases.all() if lease.failed_at is not None]
+    if not failed:
+        return 0
+    steps, now_ms = steps_of_tier(workload.tier), unix_ms(clock.now())
+    return sum(kept_cost(lease, steps, until_ms=now_ms) for lease in failed)
 
 
 def present_leases(workload: Workload) -> list[Lease]:

@@ -39,8 +39,10 @@ class Lease(Row):
     milliseconds) is up to when the fair share knows of it. `billed_to_ms` and `billed_nano_usd` say
     up to when and how much the ledger of spend knows of it (not yet: null). `is_settled` means that
     nothing follows. A task of a gang has an `address` and one of its `ports` for each rank, once it
-    has reported them. `ranks_connected` says whether its ranks have connected to others (null: not
-    known). `discount_percent` is that of preemptible work when it was granted, for good.
+    has reported them. `failed_at` is when a task failed that stays for shells: from then on it has
+    the reason and the other columns of its end. `ranks_connected` says whether its ranks have
+    connected to others (null: not known). `discount_percent` is that of preemptible work when it
+    was granted, for good.
     """
 
     id = IdField("lse")
@@ -72,6 +74,7 @@ class Lease(Row):
     expires_at = models.DateTimeField()
     ends_by = models.DateTimeField(null=True, blank=True)
     started_at = models.DateTimeField(null=True, blank=True)
+    failed_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
     active_at = models.DateTimeField(null=True, blank=True)
 

@@ -47,14 +47,18 @@ class WorkloadQuerySet(models.QuerySet["Workload"]):
         return self.filter(state__in=_ACTIVE)
 
     def preemptible(self) -> "WorkloadQuerySet":
-        """Preemptible workloads on our own nodes that have not been asked to stop."""
+        """Preemptible workloads on our own nodes that have not been asked to stop, nor are kept."""
         active = self.active().exclude(state=WorkloadState.STOPPING)
-        return active.filter(is_preemptible=True, pool__isnull=True)
+        return active.filter(is_preemptible=True, pool__isnull=True, kept_until__isnull=True)
 
     def with_hold(self) -> "WorkloadQuerySet":
         """Waiting workloads for which capacity is held, the longest held first."""
         held = self.filter(state=WorkloadState.QUEUED, held_since__isnull=False)
         return held.order_by("held_since", "id")
+
+    def kept(self) -> "WorkloadQuerySet":
+        """Workloads that have failed and whose task stays for shells."""
+        return self.filter(state=WorkloadState.RUNNING, kept_until__isnull=False)
 
     def unfinished(self) -> "WorkloadQuerySet":
         """Workloads that have not ended."""
@@ -84,7 +88,8 @@ class Workload(Row):
     of machines. `parent` is the workload that it is a part of, such as the search that submitted
     it, and `root` the outermost one. `silent_since` is set while it runs without output, steps and
     use of a processor, see `silence`. `ranks_apart` is set while none of its ranks has connected to
-    another, see `gangs`. Parts are stopped with their parent, and spend counts them at the root.
+    another, see `gangs`. `kept_until` is set once it has failed and its task stays for shells, see
+    `kept_tasks`. Parts are stopped with their parent, and spend counts them at the root.
     A preemptible one may be moved for others, and `preemptions` counts that. While it waits with
     `held_since`, capacity is held for it on `held_nodes`, an id for each task, see `preemption`.
     """
@@ -156,6 +161,7 @@ class Workload(Row):
     ended_at = models.DateTimeField(null=True, blank=True)
     silent_since = models.DateTimeField(null=True, blank=True)
     ranks_apart = models.BooleanField(default=False, db_default=False)
+    kept_until = models.DateTimeField(null=True, blank=True)
 
     objects: ClassVar[WorkloadQuerySet] = WorkloadQuerySet.as_manager()  # type: ignore[assignment]
 
@@ -207,6 +213,11 @@ class Workload(Row):
                 condition=Q(state__in=_ACTIVE, deadline_at__isnull=False),
                 name="workload_deadlines",
             ),
+            models.Index(
+                fields=["kept_until"],
+                condition=Q(state__in=_ACTIVE, kept_until__isnull=False),
+                name="workload_kept",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -216,6 +227,11 @@ class Workload(Row):
     def status(self) -> WorkloadState:
         """The state, as a value of the enum."""
         return WorkloadState(self.state)
+
+    @property
+    def is_kept(self) -> bool:
+        """True while it has failed and its task stays for shells, or is about to end."""
+        return self.kept_until is not None and self.status in ACTIVE
 
     @property
     def amount(self) -> Amount:

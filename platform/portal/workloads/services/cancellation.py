@@ -26,11 +26,13 @@ def stop_workload(
     """Ask a workload to end: at once while it waits, after its tasks have stopped once it runs.
 
     Its parts are stopped with it. Idempotent: a workload that has ended or is stopping for good
-    stays as it is. `message` is the sentence people read. `by` is the person who asked, if one did.
+    stays as it is, and one that has failed and is kept ends as failed. `message` is the sentence
+    people read. `by` is the person who asked, if one did.
     """
     text = message or (f"Stopped by {by.display_name}." if by else "Stopped.")
     with transaction.atomic():
         current = _locked(workload)
+        is_kept = current.is_kept
         if current.status in WAITING:
             changed = move(
                 current,
@@ -52,7 +54,7 @@ def stop_workload(
                 current, plan=StopOutcome.STOP, reason=reason, text=text, next_step=next_step
             )
         if changed and by is not None:
-            _audit("workload.stop", current, text)
+            _audit("workload.end_kept" if is_kept else "workload.stop", current, text)
         if changed:
             _stop_parts(current, reason)
     return current

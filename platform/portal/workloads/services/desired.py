@@ -153,6 +153,7 @@ def _spec(lease: Lease, workload: Workload, secrets: dict[str, str]) -> TaskSpec
         framework=spec.framework,
         copy_limit_bytes=kind.copies.limit_bytes() if is_alone else 0,
         shells=kind.has_shells,
+        keep_failed_s=spec.keep_failed_s,
     )
 
 

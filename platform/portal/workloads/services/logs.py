@@ -195,14 +195,15 @@ def read_log(
 
 def _is_complete(lease: Lease, rank: int) -> bool:
     """Return True if nothing will be added to the log of a rank."""
-    if lease.ended_at is None:
+    ended_at = lease.failed_at or lease.ended_at
+    if ended_at is None:
         return False
     if lease.reason == ReasonCode.NODE_LOST:  # later reports of its agent are refused
         return True
     if lease.started_at is None and lease.reason in _NEVER_RAN:
         return True
     is_told = log_store().size(_end_key(lease, rank)) > 0
-    return is_told or clock.now() - lease.ended_at > _LAST_WORD
+    return is_told or clock.now() - ended_at > _LAST_WORD
 
 
 def _ranks_of(lease: Lease, workload: Workload) -> range:

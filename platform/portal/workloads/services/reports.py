@@ -15,11 +15,19 @@ from portal.compute.logs import stored_text
 from portal.compute.models import Node
 from portal.compute.resources import memory_text
 from portal.core import clock
-from portal.workloads.completion import advance_workload, close_lease, notify_nodes
+from portal.workloads.completion import (
+    advance_workload,
+    begin_stopping,
+    close_lease,
+    keep_failed,
+    notify_nodes,
+)
 from portal.workloads.gangs import gang_members, note_connections
-from portal.workloads.lifecycle import LeaseState, lease_sources
+from portal.workloads.kept_tasks import kept_end_text, kept_until_text
+from portal.workloads.lifecycle import LeaseState, StopOutcome, lease_sources
 from portal.workloads.models import Lease, Workload, WorkloadEvent
 from portal.workloads.ports import kind_of
+from portal.workloads.specs import RunSpec
 from portal.workloads.transitions import locked, move
 from slipway.schemas.agent import ReportsAnswer, TaskKey, TaskReport
 from slipway.schemas.truncation import shorten
@@ -28,6 +36,14 @@ from slipway.schemas.workloads import ReasonCode, WorkloadState
 _LONGEST_PAST = timedelta(days=30)
 # Ends that the portal itself has declared: later reports are out of date.
 _DECLARED = frozenset({ReasonCode.NODE_LOST, ReasonCode.START_FAILED})
+# Ends that somebody asked for, or that a task does not come to by itself.
+_NOT_FAILED = frozenset(
+    {
+        *(ReasonCode.COMPLETED, ReasonCode.USER, ReasonCode.BUDGET, ReasonCode.IDLE),
+        *(ReasonCode.MAX_LIFETIME, ReasonCode.EARLY_STOP, ReasonCode.PREEMPTED),
+        *(ReasonCode.FENCED, ReasonCode.NODE_LOST, ReasonCode.PEER_FAILED),
+    }
+)
 Key = tuple[str, int]
 
 
@@ -100,6 +116,8 @@ def _apply(workload: Workload, lease: Lease, report: TaskReport, times: Clock) -
         _rendezvous(workload, lease, report)
     elif report.kind == "progress":
         _progress(workload, lease, report, at)
+    elif report.kind == "failed":
+        _failed(workload, lease, report, at)
     else:
         _ended(workload, lease, report, at)
 
@@ -199,29 +217,48 @@ def _progress(workload: Workload, lease: Lease, report: TaskReport, at: datetime
         _record_event(lease, report, "first_step", f"First training step after {waited_s:.2f} s.")
 
 
+def _failed(workload: Workload, lease: Lease, report: TaskReport, at: datetime) -> None:
+    """Keep a task that has failed for good, if its submitter wants that."""
+    keep_s = RunSpec.model_validate(workload.spec).keep_failed_s
+    reason = report.reason or ReasonCode.EXIT
+    if not keep_s or reason in _NOT_FAILED or not _is_current(workload, lease):
+        return
+    if workload.retry_rule.allows(reason, failures=workload.failures + 1, losses=workload.losses):
+        # Its end counts as its failure, and queues the next attempt.
+        text = "Ending the failed task, which runs again."
+        begin_stopping(workload, plan=StopOutcome.JUDGE, reason=reason, text=text)
+        return
+    until = at + timedelta(seconds=keep_s)
+    if keep_failed(workload, lease, at=at, until=until, reason=reason, **_end_of(reason, report)):
+        text = f"Failed: {kept_until_text(workload)}"
+        _record_event(lease, report, "kept", text)
+
+
 def _ended(workload: Workload, lease: Lease, report: TaskReport, at: datetime) -> None:
     reason = report.reason
     if reason is None:
         reason = ReasonCode.COMPLETED if report.exit_code == 0 else ReasonCode.EXIT
-    closed = close_lease(
-        lease,
-        at=at,
-        reason=reason,
-        message=report.message or _memory_note(reason, report),
-        exit_code=report.exit_code,
-        rank_ends=[end.model_dump() for end in report.ranks],
-        memory_peak_bytes=report.memory_peak_bytes,
-        memory_limit_bytes=report.memory_limit_bytes,
-        cpu_seconds=report.cpu_seconds,
-        log_tail=stored_text(report.log_tail, limit=16_384),
-    )
-    if closed:
+    if close_lease(lease, at=at, reason=reason, **_end_of(reason, report)):
         message = report.message or reason.value.replace("_", " ")
-        _record_event(
-            lease, report, "task_ended", shorten(f"Task {lease.index} ended: {message}", 2000)
-        )
+        text = f"Task {lease.index} ended: {message}"
+        if lease.failed_at is not None:
+            text = kept_end_text(lease, report.kept_end or message)
+        _record_event(lease, report, "task_ended", text)
         if _is_current(workload, lease):
             advance_workload(workload)
+
+
+def _end_of(reason: ReasonCode, report: TaskReport) -> dict[str, Any]:
+    """Return the columns of a lease that say how its task has ended."""
+    return {
+        "message": report.message or _memory_note(reason, report),
+        "exit_code": report.exit_code,
+        "rank_ends": [end.model_dump() for end in report.ranks],
+        "memory_peak_bytes": report.memory_peak_bytes,
+        "memory_limit_bytes": report.memory_limit_bytes,
+        "cpu_seconds": report.cpu_seconds,
+        "log_tail": stored_text(report.log_tail, limit=16_384),
+    }
 
 
 def _memory_note(reason: ReasonCode, report: TaskReport) -> str:

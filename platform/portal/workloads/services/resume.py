@@ -88,6 +88,7 @@ def _queue_again(workload: Workload, message: str) -> None:
         deadline_at=None,
         held_nodes=[],
         held_since=None,
+        kept_until=None,
         rendezvous_address="",
         rendezvous_port=0,
         rendezvous_agent_store=False,

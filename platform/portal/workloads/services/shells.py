@@ -15,6 +15,7 @@ from portal.core import clock
 from portal.core.errors import Conflict, Forbidden, InvalidInput
 from portal.workloads.lifecycle import LeaseState
 from portal.workloads.models import Lease, ShellSession, Workload
+from portal.workloads.models.leases import LeaseQuerySet
 from portal.workloads.specs import RunSpec
 from slipway.schemas.agent import TaskKey
 from slipway.schemas.backends import BACKENDS, DEFAULT_BACKEND
@@ -27,6 +28,30 @@ UNATTENDED = timedelta(seconds=100)
 
 def open_shell(*, workload: Workload, rank: int, by: User) -> ShellSession:
     """Record a shell beside a rank, and notify its node.
+
+    Raises Forbidden for the job of somebody else, InvalidInput, Conflict.
+    """
+    require_shell(workload=workload, rank=rank, by=by)
+    if workload.submitted_by_id != by.pk:
+        # Maintainers act as service accounts, and do not approve what these request from then on.
+        note_operator(ServiceAccount.objects.get(user=workload.submitted_by_id), by)
+    with transaction.atomic():
+        leases = Lease.objects.select_for_update(of=("self",), no_key=True).select_related("node")
+        lease = _running_lease(leases, workload, rank)
+        if ShellSession.objects.open().filter(lease=lease).count() >= MAX_SHELLS:
+            raise Conflict(
+                f"{MAX_SHELLS} shells are open in this task already.",
+                code="too_many_shells",
+                next_step="Close one of them.",
+            )
+        shell = ShellSession.objects.create(lease=lease, user=by, rank=rank, seen_at=clock.now())
+        _audit("workload.open_shell", shell, workload, node=lease.node.name)
+        Node.objects.wake([lease.node_id])
+    return shell
+
+
+def require_shell(*, workload: Workload, rank: int, by: User) -> None:
+    """Raise the reason why somebody cannot open a shell beside a rank now. Changes nothing.
 
     Raises Forbidden for the job of somebody else, InvalidInput, Conflict.
     """
@@ -53,40 +78,31 @@ def open_shell(*, workload: Workload, rank: int, by: User) -> ShellSession:
             code="no_relay",
             next_step="Ask an administrator to set SLIPWAY_EMBEDDED_RELAY=true.",
         )
-    with transaction.atomic():
-        leases = (
-            Lease.objects.of_epoch(workload).open().select_for_update(of=("self",), no_key=True)
+    _running_lease(Lease.objects.all(), workload, rank)
+
+
+def _running_lease(leases: LeaseQuerySet, workload: Workload, rank: int) -> Lease:
+    """Return the lease of the task of a rank. Raises Conflict unless it runs or is kept."""
+    lease = leases.of_epoch(workload).open().filter(index=rank // workload.procs).first()
+    if lease is None or lease.state != LeaseState.RUNNING:
+        raise Conflict(
+            f"The job is {workload.state}, and its rank {rank} does not run.",
+            code="not_running",
+            next_step="Open a shell while it runs. A job that is submitted with --keep-failed can "
+            "be entered after its failure, too.",
         )
-        index = rank // workload.procs
-        lease = leases.select_related("node").filter(index=index).first()
-        if lease is None or lease.state != LeaseState.RUNNING:
-            raise Conflict(
-                f"The job is {workload.state}, and its rank {rank} does not run.",
-                code="not_running",
-                next_step="Open a shell while it runs.",
-            )
-        if ShellSession.objects.open().filter(lease=lease).count() >= MAX_SHELLS:
-            raise Conflict(
-                f"{MAX_SHELLS} shells are open in this task already.",
-                code="too_many_shells",
-                next_step="Close one of them.",
-            )
-        shell = ShellSession.objects.create(lease=lease, user=by, rank=rank, seen_at=clock.now())
-        _audit("workload.open_shell", shell, workload, node=lease.node.name)
-        Node.objects.wake([lease.node_id])
-    return shell
+    return lease
 
 
 def _require_own(workload: Workload, by: User) -> None:
     """Raise Forbidden unless a person may act as the submitter, whose token and files a task has.
 
-    Maintainers act as service accounts, and do not approve what these request from then on.
+    Maintainers of the project may act as its service accounts.
     """
     if workload.submitted_by_id == by.pk:
         return
     account = ServiceAccount.objects.filter(user=workload.submitted_by_id).first()
     if account is not None and may_use(account, by):
-        note_operator(account, by)
         return
     raise Forbidden(
         f"Only {workload.submitted_by.display_name} opens shells in this job: code in it acts for "

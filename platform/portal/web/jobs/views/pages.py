@@ -29,6 +29,7 @@ from portal.web.base.shortlist import shortlist
 from portal.web.base.urls_for import address_of
 from portal.web.experiments.presenters.curves import Curves, curves_of
 from portal.web.jobs.presenters import GROUPS, JobStatus, job_of, job_status, job_statuses, jobs_of
+from portal.web.jobs.views.shells import refusal_of_shell
 from portal.web.workloads.logs import tail_of
 from portal.web.workloads.presenters import workload_page
 from portal.workloads.services.resume import is_resumable
@@ -83,7 +84,9 @@ def project_job(request: HttpRequest, project: str, job: str) -> HttpResponse:
     """Show one job: status and reason, log, resource usage, and what was submitted."""
     project_row, viewer = gated_project(request), require_principal(request).user
     status = job_status(job_of(project_row, job), viewer)
-    context = page_of(status, viewer) | {"may_run": gated_role(request).at_least(Role.CONTRIBUTOR)}
+    may_run = gated_role(request).at_least(Role.CONTRIBUTOR)
+    has_shell = may_run and refusal_of_shell(status.workload, viewer) is None
+    context = page_of(status, viewer) | {"may_run": may_run, "has_shell": has_shell}
     if request.headers.get("HX-Request") != "true":  # a refresh of the state contains no log
         context |= tail_of(status.workload, request)
         run = run_of(status.workload)
@@ -165,7 +168,9 @@ def project_job_cancel(request: HttpRequest, project: str, job: str) -> HttpResp
     job_row = job_of(project_row, job)
     if request.method == "POST":
         if one_click(request, lambda: cancel_job(job=job_row, by=by)):
-            messages.success(request, f"{job_row.workload.name} is stopping.")
+            is_kept = job_row.workload.is_kept
+            stopping = "The failed task of {} ends." if is_kept else "{} is stopping."
+            messages.success(request, stopping.format(job_row.workload.name))
         return redirect(address_of(project_row, "job", job))
     return show_confirmation(
         request, _cancel_confirmation(job_status(job_row, by), address_of(project_row, "job", job))
@@ -174,6 +179,18 @@ def project_job_cancel(request: HttpRequest, project: str, job: str) -> HttpResp
 
 def _cancel_confirmation(status: JobStatus, back: str) -> Confirmation:
     name = status.workload.name
+    if status.workload.is_kept:
+        return Confirmation(
+            title=f"End the failed task of {name}?",
+            effects=(
+                "Its processes, the shells in it and its files end now, and with them its cost.",
+                "The log, checkpoints and files that were kept as artifacts are retained.",
+            ),
+            button="End now",
+            back=back,
+            area="projects",
+            section="jobs",
+        )
     effects = [f"{name} leaves the queue; nothing has run yet."]
     if status.is_active:
         ranks = status.workload.nodes * status.workload.procs

@@ -1,0 +1,106 @@
+"""Tasks that have failed and stay for a time, so that their submitter can open shells in them.
+
+The workload stays `running`, with `kept_until`, and its lease stays open with the verdict in it. So
+the task is charged, ended and lost like any other, and ends as failed whatever ends it.
+"""
+
+from datetime import datetime, timedelta
+
+from django.db import transaction
+
+from portal.accounts.models import User
+from portal.accounts.notifications import Audience, Listed, Notification, newest_of
+from portal.core import clock
+from portal.workloads.completion import begin_stopping
+from portal.workloads.costs import kept_cost, price_steps, unix_ms, workload_price
+from portal.workloads.lifecycle import StopOutcome
+from portal.workloads.models import Lease, Workload
+from portal.workloads.ports import kind_of
+from portal.workloads.transitions import locked
+from slipway.schemas.money import dollars
+from slipway.schemas.notifications import NotificationKind
+from slipway.schemas.workloads import ReasonCode, WorkloadState
+
+# Nodes end kept tasks themselves. This is for one that does not.
+_LATE = timedelta(seconds=20)
+_AT_ONCE = 200
+
+
+def failure_text(workload: Workload) -> str:
+    """Return why a workload has failed, as a sentence."""
+    why = workload.reason_text
+    return why if why.endswith((".", "!", "?")) else f"{why}."
+
+
+def kept_until_text(workload: Workload) -> str:
+    """Return why a workload has failed, until when its task is kept, and what that costs."""
+    rate = dollars(workload_price(workload))
+    until = f"Kept until {workload.kept_until:%H:%M} UTC (costs {rate} per hour)."
+    return f"{failure_text(workload)} {until}"
+
+
+def kept_text(workload: Workload, viewer: User) -> str:
+    """Return the explanation of a failed workload whose task is kept, for one person."""
+    if workload.status == WorkloadState.STOPPING:
+        return f"Failed: {failure_text(workload)} It is kept no longer, and ends now."
+    end = f"end it now with `slipway job cancel {workload.pk}`."
+    if workload.submitted_by_id == viewer.pk or workload.submitted_by.is_service_account:
+        way_in = f"Open a shell with `slipway job shell {workload.pk}`"
+    else:
+        way_in = f"{workload.submitted_by.display_name} can open a shell in it"
+    return f"Failed: {kept_until_text(workload)} {way_in}; {end}"
+
+
+def kept_end_text(lease: Lease, why: str) -> str:
+    """Return the event of the end of a kept task: how long it was kept, the cost, and why."""
+    assert lease.failed_at is not None  # noqa: S101 - it was kept
+    ended_at = lease.ended_at or clock.now()
+    minutes = max(0.0, (ended_at - lease.failed_at).total_seconds() / 60)
+    steps = price_steps([lease.tier_id])
+    cost = kept_cost(lease, steps.get(lease.tier_id, ()), until_ms=unix_ms(ended_at))
+    return (
+        f"No longer kept: {why.rstrip('.')}. Keeping it for {minutes:.1f} min cost {dollars(cost)}."
+    )
+
+
+def end_overdue_tasks(timestamp: datetime) -> None:
+    """End kept tasks whose time is over, and which their nodes have not ended."""
+    overdue = Workload.objects.kept().filter(kept_until__lte=timestamp - _LATE)
+    for workload_id in overdue.order_by("kept_until").values_list("pk", flat=True)[:_AT_ONCE]:
+        with transaction.atomic():
+            workload = locked(workload_id)
+            if workload is not None and workload.is_kept:
+                begin_stopping(
+                    workload,
+                    plan=StopOutcome.JUDGE,
+                    reason=ReasonCode(workload.reason),
+                    text="The time for which it is kept is over.",
+                )
+
+
+def kept_notifications(audience: Audience) -> Listed:
+    """Return the failed workloads in the reader's projects whose tasks are kept, and cost money."""
+
+    def notification(workload: Workload) -> Notification:
+        project = audience.projects[workload.project_id]
+        kind = kind_of(workload.kind)
+        page = kind.page_of(workload.pk)
+        return Notification(
+            id=workload.pk,
+            kind=NotificationKind.WORKLOAD,
+            project=project,
+            title=f"The {kind.noun} {workload.name} failed, and is kept",
+            reason=kept_until_text(workload),
+            next_step="Open a shell in it, or end it now.",
+            route=page.name,
+            arguments=(project.slug, *page.args),
+            since=max(
+                (lease.failed_at for lease in workload.leases.all() if lease.failed_at),
+                default=workload.created_at,
+            ),
+            waits_for_you=workload.submitted_by_id == audience.principal.user.pk,
+        )
+
+    kept = Workload.objects.kept().filter(project__in=list(audience.projects))
+    rows = kept.select_related("tier", "submitted_by").prefetch_related("leases", "tier__prices")
+    return newest_of(rows, notification)
