@@ -99,7 +99,7 @@ class OptunaStorage(Row):
 
     @property
     def is_full(self) -> bool:
-        """Whether another append may be refused for lack of room."""
+        """True if another append may be refused for lack of room."""
         return (
             self.length > MAX_ENTRIES - _FEW_ENTRIES
             or self.size_bytes > MAX_SIZE_BYTES - MAX_ENTRY_BYTES
@@ -119,7 +119,7 @@ class OptunaStorage(Row):
 
     @property
     def next_step(self) -> str:
-        """What to do about the problem, empty if there is none."""
+        """Advice about the problem, empty if there is none."""
         if not self.problem:
             return ""
         return (

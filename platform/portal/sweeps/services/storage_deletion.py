@@ -70,10 +70,11 @@ def purge_deleted() -> int:
     try:
         rows = 0
         for storage in OptunaStorage.objects.deleted().order_by("pk"):
+            # In the order of an index or of none: a sort would read all rows for each batch.
             for queryset in (
-                OptunaLogEntry.objects.filter(storage=storage),
-                OptunaTrial.objects.filter(study__storage=storage),
-                OptunaStudy.objects.filter(storage=storage),
+                OptunaLogEntry.objects.filter(storage=storage).order_by("number"),
+                OptunaTrial.objects.filter(study__storage=storage).order_by(),
+                OptunaStudy.objects.filter(storage=storage).order_by("number"),
             ):
                 while keys := list(queryset.values_list("pk", flat=True)[:_BATCH]):
                     if rows >= _MOST_ROWS:
