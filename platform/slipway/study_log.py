@@ -13,7 +13,7 @@ from optuna.storages.journal import BaseJournalBackend
 
 from slipway.client import Client
 from slipway.credentials import default_project
-from slipway.errors import InvalidInput, NotFound
+from slipway.errors import Conflict, InvalidInput, NotFound
 from slipway.retries import Retries
 from slipway.schemas.studies import MAX_ENTRIES_A_CALL
 
@@ -28,10 +28,21 @@ class StudyLog(BaseJournalBackend):
     """A log of operations on the studies of a storage, in a project of a Slipway server.
 
     It may be shared between threads, and be pickled or forked unless it has a `client` of its own.
+
+    The first answer names the id of the storage, which later requests send: numbers of studies and
+    trials have no meaning in another storage of the same name.
     """
 
-    def __init__(self, storage: str, *, project: str | None, client: Client | None) -> None:
+    def __init__(
+        self,
+        storage: str,
+        *,
+        project: str | None,
+        client: Client | None,
+        storage_id: str | None = None,
+    ) -> None:
         self._storage = storage
+        self._storage_id = storage_id
         self._given_client = client
         self._client = client or Client(retries=_RETRIES)
         self._process = os.getpid()
@@ -44,7 +55,7 @@ class StudyLog(BaseJournalBackend):
             )
         self._project = slug
 
-    def __getstate__(self) -> dict[str, str]:
+    def __getstate__(self) -> dict[str, str | None]:
         if self._given_client is not None:
             raise InvalidInput(
                 "This storage uses a client that was passed to it, which stays in its process.",
@@ -52,32 +63,62 @@ class StudyLog(BaseJournalBackend):
                 next_step="Call slipway.optuna_storage() in each process.",
             )
         # No token: the other process has one.
-        return {"storage": self._storage, "project": self._project}
+        return {
+            "storage": self._storage,
+            "project": self._project,
+            "storage_id": self._storage_id,
+        }
 
-    def __setstate__(self, state: dict[str, str]) -> None:
-        StudyLog.__init__(self, state["storage"], project=state["project"], client=None)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        StudyLog.__init__(self, client=None, **state)
 
     def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
-        """Yield the entries from that number on."""
-        entries = self._connected().optuna.entries(
-            self._storage, project=self._project, first=log_number_from
-        )
-        try:
-            for entry in entries:
-                yield json.loads(entry)
-        except NotFound:
-            # There is no storage before its first entry.
-            if log_number_from:
-                raise
+        """Yield the entries from that number on. Raises Conflict if the storage was deleted."""
+        while True:
+            try:
+                part = self._connected().optuna.log(
+                    self._storage,
+                    project=self._project,
+                    first=log_number_from,
+                    storage_id=self._storage_id,
+                )
+            except NotFound as error:
+                if self._storage_id is None:
+                    # There is no storage before its first entry.
+                    return
+                raise self._gone(error) from error
+            self._storage_id = part.storage_id
+            yield from map(json.loads, part.entries)
+            if not part.entries or part.next >= part.length:
+                return
+            log_number_from = part.next
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Append entries in their order, in several requests if they are many or long."""
+        """Append entries in their order, in several requests if they are many or long.
+
+        Raises Conflict if the storage is full or was deleted.
+        """
         texts = [json.dumps(entry, separators=(",", ":")) for entry in logs]
         while texts:
             sizes = accumulate(map(len, texts[:MAX_ENTRIES_A_CALL]))
             count = max(1, sum(size <= _REQUEST_BYTES for size in sizes))
-            self._connected().optuna.append(self._storage, texts[:count], project=self._project)
+            appended = self._connected().optuna.append(
+                self._storage,
+                texts[:count],
+                project=self._project,
+                storage_id=self._storage_id,
+            )
+            self._storage_id = appended.storage_id
             del texts[:count]
+
+    def _gone(self, error: NotFound) -> Conflict:
+        return Conflict(
+            f"The Optuna storage {self._storage} was deleted while it was used, or you have lost "
+            f"access to the project {self._project}.",
+            code="storage_deleted",
+            next_step="Start the script again: its study then begins in a new storage.",
+            request_id=error.request_id,
+        )
 
     def _connected(self) -> Client:
         """Return the client, a new one after a fork: a connection belongs to one process."""

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import optuna
@@ -169,6 +170,116 @@ def test_a_storage_without_a_client_can_be_pickled(
     assert optuna.get_all_study_names(pickle.loads(sent)) == ["pickled"]  # noqa: S301
     with pytest.raises(errors.InvalidInput, match="in each process"):
         pickle.dumps(slipway.optuna_storage(client=alice))
+
+
+@pytest.mark.postgres
+def test_a_study_of_a_deleted_storage_ends_with_an_error(
+    alice: slipway.Client, project: str
+) -> None:
+    def study(name: str) -> optuna.Study:
+        storage = slipway.optuna_storage(project=project, client=alice)
+        return optuna.create_study(storage=storage, study_name=name, load_if_exists=True)
+
+    old = study("old")
+    old.tell(old.ask(), 1.0)
+    (shown,) = alice.optuna.storages(project=project)
+    assert (shown.name, shown.is_full, shown.replay_error) == ("default", False, None)
+    assert shown.entries == len(list(alice.optuna.entries("default", project=project)))
+    alice.optuna.delete_storage("default", project=project)
+    assert list(alice.optuna.storages(project=project)) == []
+    with pytest.raises(errors.Conflict, match="deleted while it was used") as raised:
+        old.ask()
+    assert raised.value.code == "storage_deleted"
+    with pytest.raises(errors.Conflict, match="deleted while it was used"):
+        _ = old.trials
+
+    new = study("new")
+    for use in (old.ask, lambda: old.trials, lambda: old.optimize(lambda _: 0.0, n_trials=1)):
+        with pytest.raises(errors.Conflict) as raised:
+            use()
+        assert raised.value.code == "storage_deleted"
+    assert new.trials == []
+    new.tell(new.ask(), 2.0)
+    assert study("new").best_value == 2.0
+    with pytest.raises(errors.NotFound):
+        alice.optuna.delete_storage("second", project=project)
+
+
+# The tasks of the control worker, which is not running beside the portal here.
+_CONTROL = """
+import sys
+import django
+django.setup()
+from threading import Thread
+from portal.sweeps.services.replays import replay_all
+from portal.sweeps.services.storage_deletion import purge_deleted
+from portal.sweeps.models import OptunaLogEntry, OptunaStorage
+print("ready", flush=True)
+end = Thread(target=sys.stdin.read)
+end.start()
+while end.is_alive() or OptunaStorage.objects.deleted().exists():
+    replay_all()
+    purge_deleted()
+replay_all()
+print(OptunaStorage.objects.exclude(replay_error="").count())
+print(OptunaLogEntry.objects.filter(storage__project__slug=sys.argv[1]).count())
+"""
+
+
+@pytest.mark.postgres
+def test_appends_replays_and_deletions_at_once_mix_no_two_logs(
+    portal: LivePortal, alice: slipway.Client, project: str
+) -> None:
+    control = subprocess.Popen(
+        [sys.executable, "-c", _CONTROL, project],
+        env=portal.environment,
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert control.stdout is not None
+    assert control.stdout.readline() == "ready\n"
+
+    def append(worker: int) -> list[tuple[str, int]]:
+        stored: list[tuple[str, int]] = []
+        storage_id: str | None = None
+        for at in range(10):
+            entry = {"op_code": 0, "worker_id": str(worker), "directions": [1]}
+            text = json.dumps(entry | {"study_name": f"{worker}-{at}"})
+            try:
+                appended = alice.optuna.append(
+                    "race", [text], project=project, storage_id=storage_id
+                )
+            except errors.Conflict as error:
+                if error.code != "storage_deleted":
+                    raise
+                storage_id = None
+                continue
+            assert storage_id in (None, appended.storage_id)
+            storage_id = appended.storage_id
+            stored.append((storage_id, appended.first))
+        return stored
+
+    def delete() -> list[tuple[str, int]]:
+        for _ in range(5):
+            with suppress(errors.NotFound):
+                alice.optuna.delete_storage("race", project=project)
+        return []
+
+    with ThreadPoolExecutor(4) as pool:
+        futures = [*(pool.submit(append, worker) for worker in range(3)), pool.submit(delete)]
+        stored = [pair for future in futures for pair in future.result()]
+    output, _ = control.communicate(timeout=300)
+    assert control.returncode == 0
+    assert len(set(stored)) == len(stored)
+    storages = list(alice.optuna.storages(project=project))
+    length = storages[0].entries if storages else 0
+    assert output.split() == ["0", str(length)]
+    if storages:
+        kept = sorted(first for key, first in stored if key == storages[0].id)
+        assert kept == list(range(length))
+        assert storages[0].studies == length
 
 
 def test_another_project_has_studies_of_its_own(

@@ -3,13 +3,14 @@
 from datetime import timedelta
 
 from portal.core.enqueue import background_task
-from portal.sweeps.services import early_stops, importances, progress, replays
+from portal.sweeps.services import early_stops, importances, progress, replays, storage_deletion
 
 PERIODIC = {
     "sweeps.advance_all": timedelta(seconds=5),
     "sweeps.stop_early": timedelta(seconds=1),
     "sweeps.replay_studies": timedelta(seconds=2),
     "sweeps.update_importances": timedelta(seconds=10),
+    "sweeps.purge_storages": timedelta(seconds=10),
 }
 
 
@@ -41,3 +42,9 @@ def update_importances() -> None:
 def replay_studies() -> None:
     """Update the rows of Optuna studies from new entries of their storages."""
     replays.replay_all()
+
+
+@background_task("sweeps.purge_storages")
+def purge_storages() -> None:
+    """Delete rows of Optuna storages that people have deleted."""
+    storage_deletion.purge_deleted()

@@ -65,6 +65,18 @@ def complete_pool(context: typer.Context, incomplete: str) -> list[str]:
     )
 
 
+def complete_optuna_storage(context: typer.Context, incomplete: str) -> list[str]:
+    """Return Optuna storages that start with `incomplete`, none if the server is slow."""
+
+    def names(client: Client) -> Iterable[str]:
+        project = context.params.get("project") or default_project(client.url)
+        if project is None:
+            return []
+        return [row.name for row in client.optuna.storages(project=project).page(limit=MOST).items]
+
+    return _complete_from_portal(context, names, incomplete)
+
+
 def _complete_from_portal(
     context: typer.Context, names: Callable[[Client], Iterable[str]], incomplete: str
 ) -> list[str]:

@@ -11,7 +11,7 @@ import typer.main
 Command = Any  # Typer carries its own copy of Click, whose types it does not offer
 
 NOUNS = (
-    *("job", "sweep", "pipeline", "schedule", "env", "notebook", "workspace"),
+    *("job", "sweep", "optuna", "pipeline", "schedule", "env", "notebook", "workspace"),
     *("run", "dataset", "model", "endpoint"),
     *("project", "team", "note"),
     *("invitation", "service-account", "secret", "token"),

@@ -6,7 +6,14 @@ from slipway.connection import Connection
 from slipway.pages import Pages
 from slipway.resources.requests import build
 from slipway.schemas.base import PageOf
-from slipway.schemas.studies import LogAppended, LogIn, LogOut, StudyOut, StudyTrialOut
+from slipway.schemas.studies import (
+    LogAppended,
+    LogIn,
+    LogOut,
+    StorageOut,
+    StudyOut,
+    StudyTrialOut,
+)
 
 
 class OptunaStorages:
@@ -14,7 +21,7 @@ class OptunaStorages:
 
     Scripts use `slipway.optuna_storage()`.
 
-    GET, POST projects/{project}/optuna-storages/{storage}/log
+    GET projects/{project}/optuna-storages · DELETE …/{storage} · GET, POST …/{storage}/log
     GET projects/{project}/optuna-studies · …/{study}, …/{study}/trials
     """
 
@@ -35,24 +42,51 @@ class OptunaStorages:
         segments = ("projects", project, "optuna-studies", study, "trials")
         return Pages(self._connection, segments, PageOf[StudyTrialOut])
 
-    def append(self, storage: str, entries: Sequence[str], *, project: str) -> LogAppended:
+    def storages(self, *, project: str) -> Pages[StorageOut]:
+        """List the storages of a project with their sizes, newest first."""
+        segments = ("projects", project, "optuna-storages")
+        return Pages(self._connection, segments, PageOf[StorageOut])
+
+    def delete_storage(self, name: str, *, project: str) -> None:
+        """Delete a storage with its studies and trials. Jobs stay.
+
+        Raises Conflict while a job that has written to it has not ended.
+        """
+        self._connection.send("DELETE", "projects", project, "optuna-storages", name)
+
+    def append(
+        self, storage: str, entries: Sequence[str], *, project: str, storage_id: str | None = None
+    ) -> LogAppended:
         """Append entries, each the JSON text of an operation of Optuna's JournalStorage.
 
-        Raises InvalidInput for an entry that Optuna could not replay, Conflict if there is no room.
+        With `storage_id`, of an earlier answer, only that storage is written to. Raises
+        InvalidInput for an entry that Optuna could not replay, Conflict if there is no room or the
+        storage was deleted.
         """
-        body = build(LogIn, entries=list(entries))
-        return self._connection.fetch(LogAppended, "POST", *_path(project, storage), body=body)
+        body = build(LogIn, entries=list(entries), storage_id=storage_id)
+        return self._connection.fetch(LogAppended, "POST", *_log(project, storage), body=body)
+
+    def log(
+        self, storage: str, *, project: str, first: int = 0, storage_id: str | None = None
+    ) -> LogOut:
+        """Return a part of the entries from number `first` on.
+
+        Raises NotFound before the first append. With `storage_id`, of an earlier answer, raises
+        Conflict for another storage of that name: the one that was read is deleted.
+        """
+        query = {"from": first, "storage_id": storage_id}
+        return self._connection.fetch(LogOut, "GET", *_log(project, storage), query=query)
 
     def entries(self, storage: str, *, project: str, first: int = 0) -> Iterator[str]:
         """Yield the entries from number `first` on. Raises NotFound before the first append."""
+        storage_id: str | None = None
         while True:
-            query = {"from": first}
-            part = self._connection.fetch(LogOut, "GET", *_path(project, storage), query=query)
+            part = self.log(storage, project=project, first=first, storage_id=storage_id)
             yield from part.entries
             if not part.entries or part.next >= part.length:
                 return
-            first = part.next
+            first, storage_id = part.next, part.storage_id
 
 
-def _path(project: str, storage: str) -> tuple[str, ...]:
+def _log(project: str, storage: str) -> tuple[str, ...]:
     return ("projects", project, "optuna-storages", storage, "log")

@@ -2,6 +2,8 @@
 
 Under `/api/v1`:
 
+GET    projects/{project}/optuna-storages                 PageOf[StorageOut]
+DELETE projects/{project}/optuna-storages/{storage}       (204)
 GET    projects/{project}/optuna-storages/{storage}/log   LogOut: entries from `from` on
 POST   projects/{project}/optuna-storages/{storage}/log   LogIn → LogAppended (201)
 GET    projects/{project}/optuna-studies                  PageOf[StudyOut]
@@ -17,6 +19,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from slipway.schemas.accounts import UserOut
 from slipway.schemas.base import AnswerSchema, RequestSchema
 from slipway.schemas.sweeps import Goal
 
@@ -39,27 +42,59 @@ class OptunaTrialState(StrEnum):
 
 
 class LogIn(RequestSchema):
-    """Entries to append, in this order and next to each other."""
+    """Entries to append, in this order and next to each other.
+
+    `storage_id` is the storage that the client has read, if it has. Another one is not written to.
+    """
 
     entries: Annotated[
         list[Annotated[str, Field(min_length=2)]],
         Field(min_length=1, max_length=MAX_ENTRIES_A_CALL),
     ]
+    storage_id: Annotated[str, Field(min_length=1, max_length=40)] | None = None
 
 
 class LogAppended(AnswerSchema):
-    """Number of the first entry that was appended, and of all entries so far."""
+    """Number of the first entry that was appended, and of all entries so far.
+
+    Send `storage_id` with later calls: another storage of this name then is an error.
+    """
 
     first: int
     length: int
+    storage_id: str
 
 
 class LogOut(AnswerSchema):
-    """A part of the log. Entries follow while `next` is less than `length`."""
+    """A part of the log. Entries follow while `next` is less than `length`.
+
+    Send `storage_id` with later calls: another storage of this name then is an error.
+    """
 
     entries: list[str]
     next: int
     length: int
+    storage_id: str
+
+
+class StorageOut(AnswerSchema):
+    """A storage of Optuna studies. `entries` and `size_bytes` are those of its log.
+
+    With `is_full` or a `replay_error` studies cannot go on in it; `next_step` says what to do.
+    `replay_error` names the entry that Optuna cannot apply.
+    """
+
+    id: str
+    project: str
+    name: str
+    entries: int
+    size_bytes: int
+    studies: int
+    is_full: bool
+    replay_error: str | None
+    next_step: str | None
+    created_by: UserOut
+    created_at: datetime
 
 
 class BestStudyTrial(AnswerSchema):

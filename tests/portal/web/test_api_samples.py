@@ -55,7 +55,7 @@ FILES = {
 # Operations without a sample in Python, or without a command. A new operation belongs here only
 # if neither the SDK nor the command line has it.
 WITHOUT_SDK = 27
-WITHOUT_COMMAND = 83
+WITHOUT_COMMAND = 80
 
 
 @dataclass

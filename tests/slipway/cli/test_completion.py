@@ -79,6 +79,21 @@ def test_the_slugs_of_projects_and_teams_come_from_the_server(
 
 
 @pytest.mark.thorough
+def test_the_names_of_optuna_storages_come_from_the_server(
+    environment: dict[str, str], portal: LivePortal
+) -> None:
+    entry = '{"op_code": 1, "worker_id": "w", "study_id": 0}'
+    with slipway.Client(portal.url, portal.tokens["alice"]) as client:
+        project = client.projects.create(f"Project {secrets.token_hex(4)}").slug
+        for name in ("first", "second"):
+            client.optuna.append(name, [entry], project=project)
+    environment |= {"SLIPWAY_URL": portal.url, "SLIPWAY_TOKEN": portal.tokens["alice"]}
+    here = ("--project", project)
+    assert complete(environment, "optuna", "delete", *here, "s") == ["second"]
+    assert complete(environment, "optuna", "delete", "f") == []
+
+
+@pytest.mark.thorough
 def test_without_a_login_or_a_server_it_stays_silent(environment: dict[str, str]) -> None:
     assert complete(environment, "project", "show", "") == []
     gone = {"SLIPWAY_URL": "http://127.0.0.1:1", "SLIPWAY_TOKEN": "slp_x"}

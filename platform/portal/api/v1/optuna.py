@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 from portal.accounts.gates import ProjectRole, gated_project
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
-from portal.api.v1.serializers import PageParameters, SearchParameters, page_of
+from portal.api.v1.serializers import PageParameters, SearchParameters, page_of, user_out
 from portal.core.pagination import paginate
 from portal.sweeps.gates import (
     OptunaStorageRole,
@@ -15,7 +15,8 @@ from portal.sweeps.gates import (
     gated_storage,
     gated_study,
 )
-from portal.sweeps.models import OptunaStudy, OptunaTrial
+from portal.sweeps.models import OptunaStorage, OptunaStudy, OptunaTrial
+from portal.sweeps.services.storage_deletion import delete_storage
 from portal.sweeps.services.storages import append_entries, read_entries
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf
@@ -26,6 +27,7 @@ from slipway.schemas.studies import (
     LogAppended,
     LogIn,
     LogOut,
+    StorageOut,
     StudyOut,
     StudyTrialOut,
 )
@@ -36,7 +38,9 @@ _READ = OptunaStorageRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _SEE_ALL = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _SEE = OptunaStudyRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _WRITE = ProjectRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
-_LOG = "/projects/{project}/optuna-storages/{storage}/log"
+_DELETE = OptunaStorageRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
+_STORAGES = "/projects/{project}/optuna-storages"
+_LOG = f"{_STORAGES}/{{storage}}/log"
 
 
 class LogEntryQuery(BaseModel):
@@ -44,6 +48,27 @@ class LogEntryQuery(BaseModel):
 
     first: int = Field(default=0, ge=0, le=MAX_ENTRIES, alias="from")
     limit: int = Field(default=MAX_ENTRIES_A_CALL, ge=1, le=MAX_ENTRIES_A_CALL)
+    storage_id: str | None = Field(default=None, min_length=1, max_length=40)
+
+
+@router.get(_STORAGES, auth=gate(_SEE_ALL), response=PageOf[StorageOut])
+def list_optuna_storages(
+    request: HttpRequest, project: str, query: PageParameters
+) -> PageOf[StorageOut]:
+    """List the storages of Optuna studies with their sizes, newest first."""
+    storages = OptunaStorage.objects.of_project(gated_project(request)).with_studies()
+    storages = storages.select_related("project", "created_by")
+    return page_of(paginate(storages, cursor=query.cursor, limit=query.limit), _storage_out)
+
+
+@router.delete(f"{_STORAGES}/{{storage}}", auth=gate(_DELETE), response={204: None})
+def delete_optuna_storage(request: HttpRequest, project: str, storage: str) -> Status[None]:
+    """Delete an Optuna storage with its studies and trials. Jobs stay.
+
+    It is refused while a job that has written to the storage has not ended.
+    """
+    delete_storage(storage=gated_storage(request))
+    return Status(204, None)
 
 
 @router.get(_LOG, auth=gate(_READ), response=LogOut)
@@ -52,9 +77,15 @@ def get_optuna_log(
 ) -> LogOut:
     """Read entries of an Optuna storage in their order. They are numbered from 0, without gaps.
 
-    Long entries come in parts: go on with `next` until it is `length`.
+    Long entries come in parts: go on with `next` until it is `length`. With `storage_id` a storage
+    that was deleted, and created again by its name, is a conflict.
     """
-    return read_entries(gated_storage(request), first=query.first, limit=query.limit)
+    return read_entries(
+        gated_storage(request),
+        first=query.first,
+        limit=query.limit,
+        storage_id=query.storage_id,
+    )
 
 
 @router.post(_LOG, auth=gate(_WRITE), response={201: LogAppended})
@@ -63,15 +94,33 @@ def append_optuna_log(
 ) -> Status[LogAppended]:
     """Append entries to an Optuna storage. The first call creates the storage.
 
-    An entry that Optuna could not replay is refused, and with it the whole call.
+    An entry that Optuna could not replay is refused, and with it the whole call. With `storage_id`
+    only that storage is written to: if it was deleted, this is a conflict.
     """
     appended = append_entries(
         project=gated_project(request),
         principal=require_principal(request),
         name=storage,
         entries=payload.entries,
+        storage_id=payload.storage_id,
     )
     return Status(201, appended)
+
+
+def _storage_out(storage: OptunaStorage) -> StorageOut:
+    return StorageOut(
+        id=storage.pk,
+        project=storage.project.slug,
+        name=storage.name,
+        entries=storage.length,
+        size_bytes=storage.size_bytes,
+        studies=storage.study_count,  # type: ignore[attr-defined]  # with_studies adds it
+        is_full=storage.is_full,
+        replay_error=storage.replay_error or None,
+        next_step=storage.next_step or None,
+        created_by=user_out(storage.created_by),
+        created_at=storage.created_at,
+    )
 
 
 def _study_out(study: OptunaStudy) -> StudyOut:

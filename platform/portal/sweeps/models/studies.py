@@ -19,11 +19,13 @@ class OptunaStudyQuerySet(models.QuerySet["OptunaStudy"]):
 
     def of_project(self, project: Project) -> "OptunaStudyQuerySet":
         """Studies of one project, with their storages."""
-        return self.filter(storage__project=project).select_related("storage__project")
+        live = self.filter(storage__project=project, storage__deleted_at__isnull=True)
+        return live.select_related("storage__project")
 
     def visible_to(self, principal: Principal) -> "OptunaStudyQuerySet":
         """Studies of the projects in sight that are not archived."""
-        return self.filter(storage__project__in=principal.projects().live())
+        live = self.filter(storage__deleted_at__isnull=True)
+        return live.filter(storage__project__in=principal.projects().live())
 
 
 class OptunaStudy(Row):
@@ -35,7 +37,7 @@ class OptunaStudy(Row):
     """
 
     id = IdField("ost")
-    storage = models.ForeignKey(OptunaStorage, on_delete=models.CASCADE, related_name="+")
+    storage = models.ForeignKey(OptunaStorage, on_delete=models.CASCADE, related_name="studies")
     number = models.PositiveIntegerField()
     name = models.CharField(max_length=250)
     goals = models.JSONField()

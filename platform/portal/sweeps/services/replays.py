@@ -40,13 +40,15 @@ def replay_all() -> int:
     if not _lock.acquire(blocking=False):
         return 0
     try:
+        _forget_deleted()
         storages = list(OptunaStorage.objects.to_replay().order_by("pk"))
         for storage in storages:
             try:
                 _replay(storage)
             except Exception:
                 _replays.pop(storage.pk, None)
-                log.exception("optuna_storage_not_replayed", storage=storage.pk)
+                if _is_live(storage):
+                    log.exception("optuna_storage_not_replayed", storage=storage.pk)
         return len(storages)
     finally:
         _lock.release()
@@ -58,12 +60,26 @@ def forget_replays() -> None:
         _replays.clear()
 
 
+def _forget_deleted() -> None:
+    if _replays:
+        live = OptunaStorage.objects.live().filter(pk__in=list(_replays))
+        for key in set(_replays).difference(live.values_list("pk", flat=True)):
+            del _replays[key]
+
+
+def _is_live(storage: OptunaStorage) -> bool:
+    return OptunaStorage.objects.live().filter(pk=storage.pk).exists()
+
+
 def _replay(storage: OptunaStorage) -> None:
     replay = _replays.pop(storage.pk, None)
     if replay is None or replay.length > storage.length:
         replay = study_replay()
     while replay.length < storage.length:
         entries = _entries(storage, replay.length)
+        if not entries or not _is_live(storage):
+            # Deleted storages lose their entries, so some of them may be missing.
+            return
         try:
             changes = replay.apply(entries, saved=storage.replayed)
         except Exception as error:
@@ -90,10 +106,10 @@ def _entries(storage: OptunaStorage, first: int) -> list[LoggedEntry]:
 def _save(storage: OptunaStorage, changes: Replayed, length: int) -> None:
     """Write studies and trials as they are after `length` entries, or nothing of them."""
     with transaction.atomic():
-        here = OptunaStorage.objects.filter(pk=storage.pk, replayed=storage.replayed)
+        here = OptunaStorage.objects.live().filter(pk=storage.pk, replayed=storage.replayed)
         if not here.update(replayed=length):
             transaction.set_rollback(True)
-            raise LookupError("another process has replayed this storage")
+            raise LookupError("another process has replayed or deleted this storage")
         OptunaStudy.objects.filter(storage=storage).exclude(number__in=changes.existing).delete()
         rows = {row.number: row for row in OptunaStudy.objects.filter(storage=storage)}
         for study in changes.studies:

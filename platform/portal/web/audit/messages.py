@@ -103,6 +103,7 @@ _SENTENCES = {
     "gateway.admit": "registered the gateway {label}",
     "hub.admit": "registered the notebook hub {label}",
     "optuna_storage.create": "created the Optuna storage {label} in {group}",
+    "optuna_storage.delete": "deleted the Optuna storage {label} of {group}",
     "sweep.start": "started the sweep {label} in {group}",
     "sweep.pause": "paused the sweep {label} in {group}",
     "sweep.resume": "resumed the sweep {label} in {group}",

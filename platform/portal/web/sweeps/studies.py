@@ -9,8 +9,9 @@ from django.db.models import QuerySet
 
 from portal.accounts.models import Project
 from portal.core import clock
+from portal.core.text import size_text
 from portal.sweeps.fronts import MOST_COMPARED, front
-from portal.sweeps.models import OptunaStudy, OptunaTrial
+from portal.sweeps.models import OptunaStorage, OptunaStudy, OptunaTrial
 from portal.web.sweeps.presenters import (
     MOST_IN_SLICES,
     MOST_POINTS,
@@ -18,12 +19,13 @@ from portal.web.sweeps.presenters import (
     curve_json,
     shown_parameters,
 )
-from slipway.schemas.studies import OptunaTrialState
+from slipway.schemas.studies import MAX_ENTRIES, MAX_SIZE_BYTES, OptunaTrialState
 from slipway.schemas.sweeps import MAX_ON_FRONT, Metric
 
 # A process that died leaves running trials behind, so a study counts as active only so long.
 _ACTIVE_FOR = timedelta(hours=1)
 _MOST_LISTED = 50
+_MOST_OTHERS = 10
 _TONES = {
     OptunaTrialState.RUNNING: "strong",
     OptunaTrialState.COMPLETE: "ok",
@@ -65,6 +67,34 @@ class StudyRow:
         studies = OptunaStudy.objects.of_project(project).filter(name__icontains=text)
         newest = studies.order_by("-changed_at")[:_MOST_LISTED]
         return [cls(study, StudyStatus.of_study(study)) for study in newest]
+
+
+@dataclass(frozen=True)
+class StorageSummary:
+    """A storage with how full it is. `others` are its other studies, the last changed first."""
+
+    storage: OptunaStorage
+    studies: int
+    size: str
+    others: Sequence[OptunaStudy] = ()
+
+    @classmethod
+    def of(cls, storage: OptunaStorage) -> "StorageSummary":
+        """Return the summary of a storage from a query `with_studies`."""
+        count = storage.study_count  # type: ignore[attr-defined]  # with_studies adds it
+        return cls(storage, count, _fill(storage))
+
+    @classmethod
+    def around(cls, study: OptunaStudy) -> "StorageSummary":
+        """Return the summary of the storage of a study."""
+        studies = OptunaStudy.objects.filter(storage=study.storage)
+        others = studies.exclude(pk=study.pk).order_by("-changed_at", "-number")[:_MOST_OTHERS]
+        return cls(study.storage, studies.count(), _fill(study.storage), list(others))
+
+    @property
+    def unlisted(self) -> int:
+        """Number of other studies that `others` leaves out."""
+        return max(0, self.studies - 1 - len(self.others))
 
 
 @dataclass(frozen=True)
@@ -139,6 +169,13 @@ class StudyFront:
         rows = [StudyTrialRow.of(trial, len(study.goals)) for trial in shown]
         metrics = [Metric(name=f"value {at}", goal=goal) for at, goal in enumerate(study.goals)]
         return cls(metrics, rows, len(best), json.dumps(data))
+
+
+def _fill(storage: OptunaStorage) -> str:
+    return (
+        f"{storage.length:,} of {MAX_ENTRIES:,} entries, {size_text(storage.size_bytes)} of "
+        f"{size_text(MAX_SIZE_BYTES)}"
+    )
 
 
 def _complete(study: OptunaStudy) -> QuerySet[OptunaTrial]:

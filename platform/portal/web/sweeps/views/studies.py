@@ -6,12 +6,14 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from portal.accounts.gates import gated_role
 from portal.core.policy import guarded_by
 from portal.sweeps.gates import OptunaStudyRole, gated_study
 from portal.sweeps.models import OptunaTrial
 from portal.web.base.list_query import Select, listing
 from portal.web.sweeps.presenters import MOST_IN_SLICES
 from portal.web.sweeps.studies import (
+    StorageSummary,
     StudyFront,
     StudyStatus,
     StudyTrialRow,
@@ -51,5 +53,10 @@ def project_optuna_study(request: HttpRequest, project: str, study: str) -> Http
         "section": "sweeps",
     }
     if request.headers.get("HX-Request") != "true":
-        context |= {"slices": study_slices(row), "most_in_slices": MOST_IN_SLICES}
+        context |= {
+            "slices": study_slices(row),
+            "most_in_slices": MOST_IN_SLICES,
+            "storage": StorageSummary.around(row),
+            "may_delete": gated_role(request).at_least(Role.CONTRIBUTOR),
+        }
     return render(request, "web/sweeps/study.html", context)
