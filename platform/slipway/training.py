@@ -55,14 +55,11 @@ def train(
 ) -> JobOut:
     """Run `script`, a Python file or notebook of `folder`, as a job on `nodes` times `procs` ranks.
 
-    Files that are `added` by their path travel with the code. `params` reach the script as
-    `--name=value` after `args`. `strategy` is a word of `slipway.distributed`, `framework` is `ray`
-    or `dask`. `requirements` is a file, "" for none (default: the nearest), `environment` one of
-    the project, such as `vision@3`, `python` a version. In a `pool` another scheduler allocates the
-    nodes. `datasets` are versions such as `digits:3`. `tags` split the cost. This job is a part of
-    the job `parent`. `watch` shows the log. Files that match `keep` become artifacts, up to
-    `keep_limit_bytes` a node. A `preemptible` job costs less, and makes way for other work. A
-    failed task stays for `keep_failed_minutes`.
+    `added` files travel with the code. `params` reach the script as `--name=value` after `args`.
+    `strategy` is a word of `slipway.distributed`, `framework` is `ray` or `dask`. `requirements` is
+    a file, "" for none, `environment` one of the project. In a `pool` another scheduler allocates
+    the nodes. `datasets` are versions (`digits:3`). Files that match `keep` become artifacts. A
+    `preemptible` job makes way for others. A failed task stays for `keep_failed_minutes`.
     """
     with contextlib.ExitStack() as stack:
         client = client or stack.enter_context(Client())
