@@ -172,6 +172,7 @@ def test_a_terminal_survives_a_lost_network(open_window: Open, jobs: Jobs) -> No
     expect(page.locator(".xterm-rows")).to_contain_text("before")
     jobs.api.post(f"/projects/churn/jobs/{job}/cancel").raise_for_status()
     _is(page, "The task has ended, and the shell with it.")
+    jobs.wait_for(job, "stopped", within_s=60)
     page.reload()
     window.says("No shell can be opened")
     window.says("and its rank 0 does not run")
