@@ -1,7 +1,5 @@
 """Bringing the world into the state in which a route has something to change."""
 
-from datetime import timedelta
-
 from portal.accounts.models import Project, User
 from portal.compute.models import NamedEnvironment, Node, Tier
 from portal.compute.services.nodes import cordon_node
@@ -94,8 +92,7 @@ def _ready_by_name(world: World, template: str) -> None:
     if template.endswith("/sweeps/{sweep}/resume"):
         Sweep.objects.filter(pk=world.own["sweep"]).update(state="paused")
     if template.endswith("/build"):
-        # Heard of for as long as all callers take, also on a busy machine.
-        Node.objects.update(state="ready", last_seen_at=clock.now() + timedelta(hours=1))
+        Node.objects.update(state="ready")
     if "environments" in template and template.endswith("/restore"):
         environments = NamedEnvironment.objects.filter(name=world.own["named environment"])
         environments.update(archived_at=clock.now())

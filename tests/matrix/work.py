@@ -7,6 +7,7 @@ import hashlib
 import io
 import tarfile
 from dataclasses import dataclass
+from datetime import timedelta
 
 from portal.accounts.models import Project, User
 from portal.compute.models import Node
@@ -15,6 +16,7 @@ from portal.compute.services.environments import use_environment
 from portal.compute.services.node_registration import create_join_token, join_node
 from portal.compute.services.nodes import cordon_node, uncordon_node
 from portal.compute.services.tiers import create_tier
+from portal.core import clock
 from portal.experiments.factories import opener
 from portal.experiments.models import Experiment, SavedView
 from portal.experiments.ports import NewRun
@@ -153,9 +155,10 @@ def make_tracked(*, project: Project, by: User) -> dict[str, str]:
 
 
 def open_nodes() -> None:
-    """Give every node work again."""
+    """Give every node work again. They count as heard of for as long as any test takes."""
     for node in Node.objects.present():
         uncordon_node(node=node)
+    Node.objects.update(last_seen_at=clock.now() + timedelta(days=1))
 
 
 def new_join_secret() -> str:
