@@ -143,8 +143,6 @@ class Shim:
         self._finish(waking)
         return None
 
-    # Start
-
     def _claim(self) -> bool:
         mark = ProcessMark.of(os.getpid())
         if mark is None or self._journal.has_ended():
@@ -253,8 +251,6 @@ class Shim:
                 elif thing is not None:
                     thing.close()
 
-    # The loop
-
     def _run_once(self, waking: int) -> None:
         self._poll(waking, self._patience_s())
         if uptime_s() - self._polled_at_s >= _LOOK_EVERY_S:
@@ -270,9 +266,7 @@ class Shim:
             self._ending.over_disk(
                 exit_reasons.over_disk(self._disk.over_bytes, self._launch.disk_bytes)
             )
-        if self._ending.is_due() and self._may_be_kept:
-            self._keeper.end_ranks()
-        elif self._ending.is_due():
+        if self._ending.is_due() and not (self._needs_sandbox and self._keeper.end_ranks()):
             self._ending.kill_tree()
         self._notify_of_output()
 
@@ -395,8 +389,6 @@ class Shim:
         self._journal.append(kind, **fields)
         self._notify_agent()
 
-    # The end
-
     def _end_unstarted(self) -> None:
         """End before any rank was started: the task was stopped while it waited for others."""
         self._ending.kill_tree()
@@ -413,6 +405,12 @@ class Shim:
         ending = self._ending
         is_ended = ending.stop_reason is not None or ending.fenced_after_s is not None
         return self._launch.keep_failed_s > 0 and not is_ended and ending.disk_over is None
+
+    @property
+    def _needs_sandbox(self) -> bool:
+        """True if files are kept, or the task is: its sandbox outlives ranks that are killed."""
+        keeps_files = self._keeper.is_on and self._ending.fenced_after_s is None
+        return keeps_files or self._may_be_kept
 
     def _finish(self, waking: int) -> None:
         """Keep files and a failed task, leave no process behind, and write how it ended."""

@@ -158,3 +158,18 @@ def test_without_a_rule_or_files_nothing_is_reported(
         reports = site.portal.state.reports[(each.task_id, each.epoch)]
         assert all(report.files is None for report in reports)
     assert artifacts == {}
+
+
+def test_files_of_a_program_that_had_to_be_killed_are_kept(
+    site: Site, mlflow: tuple[dict[str, str], dict[str, bytes]]
+) -> None:
+    variables, artifacts = mlflow
+    script = (
+        "open('a.txt', 'w').write('x')\nimport time\nprint('waits', flush=True)\ntime.sleep(600)"
+    )
+    rule = {"keep": ["*"], "keep_limit_bytes": 10**9, "hang_after_s": 2}
+    end = site.run_to_end(script, env=variables, **rule)
+    assert end.reason == "hang", end
+    reports = site.portal.state.reports[(end.task_id, end.epoch)]
+    (files,) = [report.files for report in reports if report.files is not None]
+    assert (files.error, artifacts) == ("", {"files/a.txt": b"x"})
