@@ -127,7 +127,8 @@ class ProcessBackend:
     def _outer(self) -> Confinement:
         """Return the confinement of all tasks together. Each task then restricts itself further."""
         folders = self._folders
-        writable = (folders.tasks, folders.persistent, folders.cache, folders.contacts)
+        sockets = (folders.contacts, folders.listeners)
+        writable = (folders.tasks, folders.persistent, folders.cache, *sockets)
         readable = (self._folders.shared, *self._code_places())
         return Confinement(
             (*map(str, writable), *self._cgroups.folders()),
