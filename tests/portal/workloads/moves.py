@@ -1,4 +1,4 @@
-"""What must hold of preemptions at any time."""
+"""Invariants of preemptions, which hold after every step."""
 
 from collections import Counter
 
