@@ -14,8 +14,9 @@ _DIGITS = json.dumps({"inputs": [[0.5] * 64] * 2})
 class Row:
     """A framework and its quickstart, a folder of `examples/frameworks`.
 
-    `packages` are those whose versions are shown. `ranks` is 2 if the quickstart distributes; it
-    runs on 1 rank, too. `model` is the registered model that it logs, empty if it logs none.
+    `packages` are those whose versions are shown. `ranks` is at least 2 if the quickstart
+    distributes; it runs on `first_ranks`, too, if they are less. `framework` is the option of a job
+    on several ranks. `model` is the registered model that it logs, empty if it logs none.
     `metric` is one that its run must have. `changed` names what a user has to change for Slipway.
     `artifact` is the beginning of the path of a file that the run must have. `example` is the body
     of a prediction, for a library that cannot record one.
@@ -27,6 +28,8 @@ class Row:
     metric: str
     model: str = ""
     ranks: int = 1
+    first_ranks: int = 1
+    framework: str = ""
     artifact: str = ""
     changed: str = ""
     example: str = ""
@@ -55,12 +58,48 @@ ROWS = (
     ),
     Row("accelerate", "accelerate", ("accelerate", "torch"), "ranks", "digits-accelerate", ranks=2),
     Row(
+        "sentence_transformers",
+        "sentence-transformers",
+        ("sentence-transformers", "transformers", "torch"),
+        "ranks",
+        "sentences",
+        ranks=2,
+    ),
+    Row(
+        "deepspeed",
+        "DeepSpeed, ZeRO 2",
+        ("deepspeed", "torch"),
+        "ranks",
+        "digits-deepspeed",
+        ranks=2,
+    ),
+    Row("pyg", "PyG", ("torch-geometric", "torch"), "node_accuracy", "members-pyg"),
+    Row(
         "tensorflow",
         "TensorFlow, MultiWorkerMirroredStrategy",
         ("tensorflow", "keras"),
         "ranks",
         "digits-tensorflow",
         ranks=2,
+    ),
+    Row(
+        "tensorflow_mirrored",
+        "TensorFlow, MirroredStrategy",
+        ("tensorflow", "keras"),
+        "replicas",
+        "digits-mirrored",
+        example=_DIGITS,
+    ),
+    Row(
+        "tensorflow_servers",
+        "TensorFlow, ParameterServerStrategy",
+        ("tensorflow", "keras"),
+        "ranks",
+        "digits-servers",
+        ranks=3,
+        first_ranks=3,
+        framework="parameter_server",
+        example=_DIGITS,
     ),
     Row(
         "keras_jax",
@@ -94,7 +133,7 @@ ROWS = (
         "ranks",
         "progression-ray",
         ranks=2,
-        changed="`slipway.ray.init()` for `ray.init()`",
+        framework="ray",
     ),
     Row("optuna", "Optuna", ("optuna",), "best_accuracy", "wine-optuna"),
     Row("onnx", "ONNX", ("onnx", "onnxruntime", "skl2onnx"), "onnx_accuracy", "wine-onnx"),

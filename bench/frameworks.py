@@ -3,7 +3,7 @@
     .venv/bin/python bench/frameworks.py [--rows scikit_learn xgboost] [--json] [--write]
 
 Starts a real Slipway in a folder of its own. Each quickstart is a folder of `examples/frameworks`
-with `train.py` and `requirements.txt`, submitted by `slipway train` on 1 rank, and on 2 if it
+with `train.py` and `requirements.txt`, submitted by `slipway train` on 1 rank, and on 2 or 3 if it
 distributes. A row passes if its jobs succeed, the run has its metric, the model that it registers
 is served, predictions of the recorded example succeed over HTTP, and monitoring counts them all.
 
@@ -83,6 +83,7 @@ class Matrix:
         command += ["--tier", "job", "--name", f"{row.name}-{ranks}", "--json"]
         if ranks > 1:
             command += ["--procs", str(ranks)]
+            command += ["--framework", row.framework] if row.framework else []
         done = subprocess.run(
             command, cwd=code, env=self.environ, capture_output=True, text=True, check=False
         )
@@ -273,10 +274,10 @@ def run_row(matrix: Matrix, row: Row, *, jobs_only: bool) -> RowResult:
 
 def _fill(result: RowResult, matrix: Matrix, *, jobs_only: bool) -> None:
     row = result.row
-    result.job_s, job = timed(lambda: matrix.submit(row, 1))
+    result.job_s, job = timed(lambda: matrix.submit(row, row.first_ranks))
     result.versions = matrix.versions(row, job)
     matrix.check_run(row, job)
-    if row.ranks > 1:
+    if row.ranks > row.first_ranks:
         result.ranks_s, job = timed(lambda: matrix.submit(row, row.ranks))
         matrix.check_run(row, job)
     if row.model and not jobs_only:

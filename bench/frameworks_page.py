@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "frameworks.md"
 BEGIN, END = "<!-- the table of bench/frameworks.py -->", "<!-- its end -->"
 COLUMNS = (
-    *("framework", "versions", "job", "two ranks", "serving after", "predictions"),
+    *("framework", "versions", "job", "several ranks", "serving after", "predictions"),
     *("changed", "result", "commit"),
 )
 
@@ -39,7 +39,10 @@ class RowResult:
 
     def cells(self, commit: str) -> list[str]:
         """Return the cells of the table."""
-        ranks = _seconds(self.ranks_s) if self.row.ranks > 1 else "one process"
+        ranks = "one process"
+        if self.row.ranks > 1:
+            seconds = self.ranks_s if self.row.ranks > self.row.first_ranks else self.job_s
+            ranks = _seconds(seconds) + (f", {self.row.ranks} ranks" if self.row.ranks > 2 else "")
         serving = _seconds(self.serve_s) if self.row.model else "no model"
         cells = [
             f"[{self.row.title}](../examples/frameworks/{self.row.name}/train.py)",

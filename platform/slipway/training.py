@@ -56,10 +56,10 @@ def train(
     """Run `script`, a Python file or notebook of `folder`, as a job on `nodes` times `procs` ranks.
 
     `added` files travel with the code. `params` reach the script as `--name=value` after `args`.
-    `strategy` is a word of `slipway.distributed`, `framework` is `ray` or `dask`. `requirements` is
-    a file, "" for none, `environment` one of the project. In a `pool` another scheduler allocates
-    the nodes. `datasets` are versions (`digits:3`). Files that match `keep` become artifacts. A
-    `preemptible` job makes way for others. A failed task stays for `keep_failed_minutes`.
+    `strategy` is a word of `slipway.distributed`; `framework` is `ray`, `dask`, `parameter_server`.
+    `requirements` is a file, "" for none, `environment` one of the project. In a `pool` another
+    scheduler allocates the nodes. `datasets` are versions (`digits:3`). Files that match `keep`
+    become artifacts. A `preemptible` job makes way. A failed task stays `keep_failed_minutes`.
     """
     with contextlib.ExitStack() as stack:
         client = client or stack.enter_context(Client())

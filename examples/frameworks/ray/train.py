@@ -1,4 +1,3 @@
-import os
 from pathlib import Path
 
 import mlflow
@@ -10,8 +9,6 @@ from ray.train import Checkpoint, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer, prepare_model
 from sklearn.datasets import load_diabetes
 from torch import nn
-
-import slipway.ray
 
 RESULTS = str(Path("ray_results").resolve())
 
@@ -59,7 +56,7 @@ def train_worker(config):
     train.report(metrics, checkpoint=checkpoint)
 
 
-slipway.ray.init()
+ray.init()
 
 data = load_diabetes(as_frame=True).frame
 table = ray.data.from_pandas(data).map_batches(scale, batch_format="pandas").to_pandas()
@@ -75,7 +72,7 @@ best = tuner.fit().get_best_result().config
 trainer = TorchTrainer(
     train_worker,
     train_loop_config={"lr": best["lr"], "table": table},
-    scaling_config=ScalingConfig(num_workers=int(os.environ.get("WORLD_SIZE", "1"))),
+    scaling_config=ScalingConfig(num_workers=int(ray.cluster_resources()["CPU"])),
     run_config=RunConfig(storage_path=RESULTS, name="train"),
 )
 result = trainer.fit()

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from portal.core.errors import InvalidInput
 from portal.workloads.specs import RunSpec, spec_from
-from slipway.schemas.frameworks import framework_label
+from slipway.schemas.frameworks import FRAMEWORKS, framework_label
 from slipway.schemas.notebook import SUFFIX
 from slipway.schemas.strategy import StrategyError, parse_strategy
 from slipway.schemas.training import JobIn, script_file
@@ -37,8 +37,27 @@ def spec_of(requested: JobIn, python_path: tuple[str, ...] = ()) -> RunSpec:
     )
 
 
-def check_strategy(requested: JobIn) -> None:
-    """Refuse a strategy that is none, or that the number of ranks does not suit."""
+def check_ranks(requested: JobIn) -> None:
+    """Refuse a framework or a strategy that does not suit the number of ranks."""
+    _check_framework(requested)
+    _check_strategy(requested)
+
+
+def _check_framework(requested: JobIn) -> None:
+    framework = FRAMEWORKS.get(requested.framework or "")
+    ranks = requested.nodes * requested.procs
+    if framework is None or ranks >= framework.least_ranks:
+        return
+    raise InvalidInput(
+        f"{framework.label} need at least {framework.least_ranks} ranks: {framework.reason}. This "
+        f"job has {ranks}.",
+        code="too_few_ranks",
+        field="framework",
+        next_step="Ask for more nodes, or for more processes on each.",
+    )
+
+
+def _check_strategy(requested: JobIn) -> None:
     if requested.strategy is None:
         return
     if requested.framework is not None:

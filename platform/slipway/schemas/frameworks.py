@@ -11,11 +11,16 @@ from pydantic import AfterValidator, Field
 
 @dataclass(frozen=True)
 class FrameworkInfo:
-    """A framework: its `label` in forms, and the `variable` with the address of the cluster."""
+    """A framework: its `label` in forms, the `variable` that leads the script to the cluster.
+
+    `least_ranks` is the number of ranks without which there is no cluster, and `reason` says why.
+    """
 
     name: str
     label: str
     variable: str
+    least_ranks: int = 1
+    reason: str = ""
 
 
 FRAMEWORKS: Final = {
@@ -23,6 +28,13 @@ FRAMEWORKS: Final = {
     for info in (
         FrameworkInfo("ray", "Ray", "RAY_ADDRESS"),
         FrameworkInfo("dask", "Dask", "DASK_SCHEDULER_ADDRESS"),
+        FrameworkInfo(
+            "parameter_server",
+            "TensorFlow parameter servers",
+            "TF_CONFIG",
+            least_ranks=3,
+            reason="a coordinator, which runs the script, a parameter server and a worker",
+        ),
     )
 }
 
@@ -34,7 +46,8 @@ def framework_label(name: str | None) -> str:
 
 def _known(name: str) -> str:
     if name not in FRAMEWORKS:
-        raise ValueError(f"must be {' or '.join(FRAMEWORKS)}")
+        *names, last = FRAMEWORKS
+        raise ValueError(f"must be {', '.join(names)} or {last}")
     return name
 
 

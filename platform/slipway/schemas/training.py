@@ -137,12 +137,12 @@ class JobIn(RequestSchema):
     split the cost. `parent` is the id of a job or other workload of the project that this job is a
     part of: it is stopped with it, and its cost counts there. Files that it writes in its working
     folder and that match a glob of `keep` become artifacts of its run, up to `keep_limit_bytes` for
-    each node (0: none do). With a `framework` (`ray`, `dask`) the ranks form its cluster, and the
-    script runs once, on rank 0. A `preemptible` job costs less, and may be stopped when other work
-    needs its place: it gets its grace to save, waits in its old place in the queue and resumes from
-    its checkpoint. With `keep_failed_minutes` its task stays that long after it has failed for
-    good, so that a shell can be opened in it. It costs as a running one does. The job has one node,
-    which belongs to the installation, and the back end `process`.
+    each node (0: none do). With a `framework` (`ray`, `dask`, `parameter_server`) the ranks form
+    its cluster, and the script runs once, on rank 0. A `preemptible` job costs less, and may be
+    stopped when other work needs its place: it gets its grace to save, waits in its old place in
+    the queue and resumes from its checkpoint. With `keep_failed_minutes` its task stays that long
+    after it has failed for good, so that a shell can be opened in it. It costs as a running one
+    does. The job has one node, which belongs to the installation, and the back end `process`.
     """
 
     name: Name | None = None

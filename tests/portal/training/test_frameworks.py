@@ -31,7 +31,7 @@ def test_an_unknown_framework_is_refused_by_name(
     assert answer.status_code == 422
     problem = json_of(answer)
     assert "framework" in str(problem)
-    assert "ray or dask" in str(problem)
+    assert "ray, dask or parameter_server" in str(problem)
 
 
 def test_a_strategy_and_a_framework_are_refused_together(bob: Api, machine: Machine) -> None:
@@ -42,6 +42,13 @@ def test_a_strategy_and_a_framework_are_refused_together(bob: Api, machine: Mach
         problem = json_of(bob.post(f"projects/vision/{path}", body))
         assert (problem["code"], problem["field"]) == ("strategy_with_framework", "strategy")
         assert "Dask" in problem["detail"]
+
+
+def test_parameter_servers_need_three_ranks(bob: Api, machine: Machine) -> None:
+    problem = json_of(submit(bob, framework="parameter_server", procs=2))
+    assert (problem["code"], problem["field"]) == ("too_few_ranks", "framework")
+    assert "This job has 2" in problem["detail"]
+    assert made_job(bob, framework="parameter_server", procs=3)["framework"] == "parameter_server"
 
 
 def test_a_notebook_runs_once_on_a_cluster_of_many_ranks(bob: Api, machine: Machine) -> None:

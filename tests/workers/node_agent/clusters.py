@@ -1,7 +1,7 @@
-"""A small program that speaks as much of Ray's command line and API as a cluster needs to form."""
+"""Small stand-ins that speak as much of Ray and TensorFlow as a cluster needs to form."""
 
 # Real Ray takes a minute to start on a busy machine. `tests/workers/node_agent/test_clusters.py`
-# has a slow test with it.
+# has a slow test with it, and `bench/frameworks.py` a row with TensorFlow.
 INIT = """
 import os, socket
 
@@ -46,13 +46,44 @@ else:
     head.recv(1)
 """
 
+TENSORFLOW = """
+import json, os, socket
+
+class Resolver:
+    def __init__(self):
+        config = json.loads(os.environ["TF_CONFIG"])
+        self.task_type, self.task_id = config["task"]["type"], config["task"]["index"]
+        self._cluster = config["cluster"]
+
+    def cluster_spec(self):
+        return self._cluster
+
+class Server:
+    def __init__(self, cluster, job_name, task_index, protocol):
+        self._name = f"{job_name} {task_index}"
+        host, port = cluster[job_name][task_index].rsplit(":", 1)
+        self._listener = socket.create_server((host, int(port)))
+
+    def join(self):
+        while True:
+            with self._listener.accept()[0] as peer:
+                peer.sendall(self._name.encode())
+
+class distribute:
+    Server = Server
+
+    class cluster_resolver:
+        TFConfigClusterResolver = Resolver
+"""
+
 
 def project(script: str, *markers: str) -> dict[str, str]:
-    """Return the files of a project with `script` and the stand-in."""
+    """Return the files of a project with `script` and the stand-ins."""
     return {
         "train.py": script,
         "packages/ray/__init__.py": INIT,
         "packages/ray/scripts/__init__.py": "",
         "packages/ray/scripts/scripts.py": SCRIPTS,
+        "packages/tensorflow/__init__.py": TENSORFLOW,
         **dict.fromkeys(markers, ""),
     }

@@ -55,6 +55,23 @@ if __name__ == "__main__":
     client.close()
     print("<end>")
 """
+# As the guide of TensorFlow has it, apart from the training.
+SERVERS = """
+import json, os, socket
+import tensorflow as tf
+
+resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+if resolver.task_type in ("worker", "ps"):
+    tf.distribute.Server(resolver.cluster_spec(), job_name=resolver.task_type,
+                         task_index=resolver.task_id, protocol="grpc").join()
+cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]
+for address in cluster["ps"] + cluster["worker"]:
+    host, port = address.rsplit(":", 1)
+    with socket.create_connection((host, int(port))) as peer:
+        print(peer.makefile().read())
+print(resolver.task_type, len(cluster["chief"]), "RANK" in os.environ)
+print("<end>")
+"""
 HELPER = "def square(x):\n    return x * x\n"
 
 
@@ -112,6 +129,36 @@ def test_all_processes_of_one_node_are_one_node_of_ray(site: Site) -> None:
     end = site.end_of(key)
     assert end.reason == "completed", end
     assert '"nodes": 1' in site.whole_log(end)
+
+
+@pytest.mark.parametrize(
+    ("servers", "roles"),
+    [
+        (None, ["ps 0", "worker 0", "worker 1"]),
+        ("2", ["ps 0", "ps 1", "worker 0"]),
+    ],
+)
+def test_ranks_are_parameter_servers_and_workers_of_a_coordinator(
+    two_nodes: FakePortal, servers: str | None, roles: list[str]
+) -> None:
+    env = {"PYTHONPATH": "packages"} | ({"PARAMETER_SERVERS": servers} if servers else {})
+    keys = start(two_nodes, project(SERVERS), framework="parameter_server", procs=2, env=env)
+    ends = [end_of(two_nodes, key) for key in keys]
+    assert [end.reason for end in ends] == ["completed", "completed"], ends
+    lines = whole_log(two_nodes, keys[0]).splitlines()
+    assert "has 3 servers" in lines[0]
+    assert lines[1:-1] == [*roles, "chief 1 False"]
+
+
+@pytest.mark.parametrize("servers", ["0", "3", "two"])
+def test_a_wrong_number_of_parameter_servers_is_refused(
+    two_nodes: FakePortal, servers: str
+) -> None:
+    env = {"PYTHONPATH": "packages", "PARAMETER_SERVERS": servers}
+    keys = start(two_nodes, project(SERVERS), framework="parameter_server", procs=2, env=env)
+    end = end_of(two_nodes, keys[0])
+    assert end.reason == "exit"
+    assert f"PARAMETER_SERVERS is '{servers}'. With 4 ranks it can be 1 to 2" in end.message
 
 
 @pytest.mark.parametrize(("framework", "package"), [("ray", "ray"), ("dask", "distributed")])

@@ -85,13 +85,14 @@ class _Leader:
         """Return the variables of the script, once all nodes have joined. Raises SystemExit."""
         member, software = self._member, self._software
         listener = self._listen()
-        head = _Process(software.head_command(member), member, f"{software.package}-head.log")
+        head = _started(software.head_command(member), member, f"{software.package}-head.log")
         own: _Process | None = None
         count: _Process | None = None
         try:
             while not self._is_complete():
                 self._step(listener)
-                self._check(head, "head")
+                if head is not None:
+                    self._check(head, "head")
                 if self._entry is None:
                     self._entry = software.entry(member)
                     if self._entry is None:
@@ -99,7 +100,7 @@ class _Leader:
                     address = self._entry.address
                     count = _Process(software.count_command(address), member, "joined.log")
                     command = software.node_command(member, address)
-                    own = _Process(command, member, "node.log") if command else None
+                    own = _started(command, member, "node.log")
                 if own is not None:
                     self._check(own, software.node)
                 assert count is not None  # noqa: S101 - started with the entry
@@ -228,7 +229,7 @@ def _serve(member: Member, software: Software) -> NoReturn:
     signal.signal(signal.SIGTERM, lambda *_: None)
     member.env.update(entry.environment(member))
     command = software.node_command(member, entry.address)
-    process = _Process(command, member, f"node-{member.rank}.log") if command else None
+    process = _started(command, member, f"node-{member.rank}.log")
     if process is not None:
         log_line(
             f"Rank {member.rank} is a {software.node} of the {software.label} cluster "
@@ -357,6 +358,11 @@ class _Process:
 
     def _text(self) -> str:
         return self._log.read_text(errors="replace")
+
+
+def _started(command: Sequence[str], member: Member, log: str) -> _Process | None:
+    """Start a program of the cluster. Returns None if there is none."""
+    return _Process(command, member, log) if command else None
 
 
 def _counted(count: int, noun: str) -> str:

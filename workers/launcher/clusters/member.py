@@ -18,10 +18,11 @@ _WAIT_VARIABLE: Final = "SLIPWAY_CLUSTER_WAIT_S"
 class Member:
     """One rank of a job that forms a cluster.
 
-    `cpus` and `memory_bytes` are those of its task, `own_host` is its address for the others, and
-    `meeting` is where rank 0 introduces the ranks to each other. `env` is what the programs of the
-    cluster start with. It has no variables of a rank, because a script that finds some would wait
-    for ranks that run no script.
+    `cpus` and `memory_bytes` are those of its task, `own_host` is its address for the others,
+    `hosts` are `address:port` of all ranks in order (none for a single rank, or for more than
+    2,000), and `meeting` is where rank 0 introduces the ranks to each other. `env` is what the
+    programs of the cluster start with. It has no variables of a rank, because a script that finds
+    some would wait for ranks that run no script.
     """
 
     rank: int
@@ -32,11 +33,16 @@ class Member:
     memory_bytes: int
     meeting: tuple[str, int]
     own_host: str
-    head_port: int
+    hosts: tuple[str, ...]
     token: str
     folder: Path
     wait_s: float
     env: dict[str, str]
+
+    @property
+    def head_port(self) -> int:
+        """The port that rank 0 may listen on, 0 if it has none."""
+        return int(self.hosts[0].rpartition(":")[2]) if self.hosts else 0
 
     @property
     def tasks(self) -> int:
@@ -62,13 +68,12 @@ class Member:
 def member_of(program: Program, env: Mapping[str, str], cleaned: Mapping[str, str]) -> Member:
     """Return the rank that has `env`, which is `cleaned` for the programs of the cluster."""
     rank, procs = int(env["RANK"]), int(env["LOCAL_WORLD_SIZE"])
-    host, port, head_port = env["MASTER_ADDR"], int(env["MASTER_PORT"]), 0
+    host, port = env["MASTER_ADDR"], int(env["MASTER_PORT"])
     own_host = host
     hosts_file = Path(env.get("SLIPWAY_HOSTFILE", ""))
     if hosts_file.is_file():
         own_host = hosts_file.read_text().splitlines()[rank // procs].split()[0]
-    if env.get("SLIPWAY_HOSTS"):
-        head_port = int(env["SLIPWAY_HOSTS"].split(",")[0].rpartition(":")[2])
+    listed = env.get("SLIPWAY_HOSTS", "")
     return Member(
         rank=rank,
         local_rank=int(env["LOCAL_RANK"]),
@@ -78,7 +83,7 @@ def member_of(program: Program, env: Mapping[str, str], cleaned: Mapping[str, st
         memory_bytes=program.memory_bytes,
         meeting=(host, port),
         own_host=own_host,
-        head_port=head_port,
+        hosts=tuple(listed.split(",")) if listed else (),
         token=env.get("SLIPWAY_TOKEN", ""),
         folder=Path(env["TMPDIR"]),
         wait_s=float(env.get(_WAIT_VARIABLE, _WAIT_S)),

@@ -1,4 +1,4 @@
-"""Ray and Dask: the programs of their clusters, and the variables that lead a script to them."""
+"""Ray, Dask and TensorFlow: the programs of their clusters, and how a script finds them."""
 
 import json
 import shutil
@@ -20,6 +20,9 @@ _OBJECT_STORE_PART: Final = 0.3
 _LEAST_OBJECT_STORE_BYTES: Final = 80 << 20
 _FIRST_WITH_TOKENS: Final = (2, 52)
 _DAYS: Final = "365"
+# A user of parameter servers may set another number of them, as a secret of the project.
+_SERVERS_VARIABLE: Final = "PARAMETER_SERVERS"
+_RANKS_A_SERVER: Final = 4
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Software(Protocol):
         """Return variables of all of its programs and of the script."""
 
     def head_command(self, member: Member) -> list[str]:
-        """Return the command of the head."""
+        """Return the command of the head, empty if the script itself is it."""
 
     def entry(self, member: Member) -> Entry | None:
         """Return what others need to join, or None while the head does not listen yet."""
@@ -215,9 +218,105 @@ class Dask:
         return member.folder / "dask-scheduler.json"
 
 
+class ParameterServer:
+    """TensorFlow's parameter servers: a server in each rank but the first, which coordinates.
+
+    Source of the roles: `TF_CONFIG` of `tf.distribute.cluster_resolver.TFConfigClusterResolver`.
+    """
+
+    label = "TensorFlow"
+    package = "tensorflow"
+    node = "server"
+
+    _SERVE: Final = (
+        "import tensorflow as tf\n"
+        "role = tf.distribute.cluster_resolver.TFConfigClusterResolver()\n"
+        "tf.distribute.Server(role.cluster_spec(), job_name=role.task_type,\n"
+        "                     task_index=role.task_id, protocol='grpc').join()\n"
+    )
+    _COUNT: Final = (
+        "import socket, sys, time\n"
+        "waiting = set(sys.argv[2:])\n"
+        "while True:\n"
+        "    for server in sorted(waiting):\n"
+        "        host, port = server.rsplit(':', 1)\n"
+        "        try:\n"
+        "            socket.create_connection((host.strip('[]'), int(port)), timeout=5).close()\n"
+        "        except OSError:\n"
+        "            continue\n"
+        "        waiting.discard(server)\n"
+        "    print(len(sys.argv) - 2 - len(waiting), flush=True)\n"
+        "    time.sleep(0.2)\n"
+    )
+
+    def __init__(self) -> None:
+        self._servers: tuple[str, ...] = ()
+
+    def prepare(self, member: Member) -> dict[str, str]:
+        """Return `TF_CONFIG` with the role of this rank. Raises SystemExit if there are too few."""
+        count = _server_count(member)
+        chief, *others = member.hosts
+        self._servers = tuple(others)
+        cluster = {"chief": [chief], "ps": others[:count], "worker": others[count:]}
+        if member.rank == 0:
+            task: dict[str, object] = {"type": "chief", "index": 0}
+        elif member.rank <= count:
+            task = {"type": "ps", "index": member.rank - 1}
+        else:
+            task = {"type": "worker", "index": member.rank - 1 - count}
+        return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})}
+
+    def head_command(self, member: Member) -> list[str]:
+        """Return nothing: the script is the coordinator, and listens itself."""
+        return []
+
+    def entry(self, member: Member) -> Entry | None:
+        """Return the address of the coordinator. The servers know each other from `TF_CONFIG`."""
+        return Entry(member.hosts[0])
+
+    def node_command(self, member: Member, address: str) -> list[str]:
+        """Return a server, in each rank but the first."""
+        return python_command("-c", self._SERVE) if member.rank > 0 else []
+
+    def nodes(self, member: Member) -> int:
+        """Return the number of servers."""
+        return member.world_size - 1
+
+    def count_command(self, address: str) -> list[str]:
+        """Count the servers that accept connections."""
+        return python_command("-c", self._COUNT, address, *self._servers)
+
+    def script_variables(self, entry: Entry) -> dict[str, str]:
+        """Return nothing more: the script has its `TF_CONFIG`."""
+        return {}
+
+
+def _server_count(member: Member) -> int:
+    """Return the number of parameter servers. Raises SystemExit unless a worker is left."""
+    most = len(member.hosts) - 2
+    if most < 1:
+        sys.exit(
+            "A job with the framework parameter_server needs 3 to 2,000 ranks: a coordinator, a "
+            f"parameter server and a worker. This job has {member.world_size}: change --nodes or "
+            "--procs and submit it again."
+        )
+    usual = max(1, (member.world_size - 1) // _RANKS_A_SERVER)
+    text = member.env.get(_SERVERS_VARIABLE, str(usual))
+    if text.isdecimal() and 1 <= int(text) <= most:
+        return int(text)
+    sys.exit(
+        f"{_SERVERS_VARIABLE} is {text!r}. With {member.world_size} ranks it can be 1 to {most}: "
+        "one rank coordinates, and at least one is a worker."
+    )
+
+
 def software_of(name: str) -> Software:
     """Return a framework by name. Raises KeyError."""
-    kinds: dict[str, type[Ray | Dask]] = {"ray": Ray, "dask": Dask}
+    kinds: dict[str, type[Ray | Dask | ParameterServer]] = {
+        "ray": Ray,
+        "dask": Dask,
+        "parameter_server": ParameterServer,
+    }
     return kinds[name]()
 
 

@@ -19,7 +19,7 @@ from portal.core.errors import InvalidInput, SlipwayError
 from portal.datasets.models import Version
 from portal.datasets.services.datasets import resolve
 from portal.datasets.services.uses import record_use
-from portal.training.job_specs import S_A_MINUTE, check_strategy, script_ranks, spec_of
+from portal.training.job_specs import S_A_MINUTE, check_ranks, script_ranks, spec_of
 from portal.training.keep_failed import check_keep_failed, refuse_to_keep_failed
 from portal.training.kept_files import rule_text
 from portal.training.models import Job, Snapshot
@@ -58,7 +58,7 @@ def submit_job(
     Raises InvalidInput, naming the field: no such snapshot, script or tier, a tier that can never
     fit, a strategy that does not, a bad requirement.
     """
-    check_strategy(requested)
+    check_ranks(requested)
     check_keep_failed(requested)
     spec_of(requested)
     snapshot = snapshot_of(project, requested.snapshot)
@@ -123,7 +123,7 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
     The snapshot may come later. When it is there already, the script must be in it.
     """
     spec_of(spec)
-    check_strategy(spec)
+    check_ranks(spec)
     check_keep_failed(spec)
     _versions(project, spec)
     snapshot = snapshot_of(project, spec.snapshot)
@@ -179,7 +179,7 @@ def settled_job(*, project: Project, by: User, requested: JobIn) -> JobIn:
     does, and queues nothing.
     """
     spec_of(requested)
-    check_strategy(requested)
+    check_ranks(requested)
     refuse_to_keep_failed(requested)
     snapshot = snapshot_of(project, requested.snapshot)
     if snapshot is None:

@@ -107,7 +107,7 @@ class NewJob(forms.Form):
         required=False,
         help_text=(
             "Forms a cluster over all processes. The script runs once and connects to it by "
-            "ray.init() or Client()."
+            "ray.init(), Client() or ParameterServerStrategy()."
         ),
         widget=forms.Select,
     )
