@@ -21,25 +21,30 @@ from portal.accounts.models import Project, User
 from portal.workloads.services.desired import desired_for
 from tests.portal.web.labs import make_job, run_job
 from tests.portal.workloads.machines import leases_of, make_machine, make_tier
-make_machine("lab")
-make_tier("small", nano_usd_per_hour=1)
+make_machine("lab-{mark}")
+make_tier("small-{mark}", nano_usd_per_hour=1)
 project = Project.objects.get(slug="{slug}")
-job = make_job(project, User.objects.get(email="alice@example.org"), name="digits")
+job = make_job(project, User.objects.get(email="alice@example.org"), name="digits", tier="small-{mark}")
 (lease,) = leases_of(run_job(job))
-(task,) = desired_for(node=lease.node).tasks
+(task,) = (t for t in desired_for(node=lease.node).tasks if t.task_id == lease.task_id)
 print("made " + json.dumps(task.spec.env))
 """
 
 
-@pytest.fixture(scope="session")
-def variables(tracking: TrackingPortal) -> dict[str, str]:
-    """The variables of a job that runs, for as long as the portal that it runs in."""
-    text = _RUNNING_JOB.format(slug=tracking.projects["alice"])
+def variables_of_new_job(tracking: TrackingPortal) -> dict[str, str]:
+    """Return the variables of a job that runs, for as long as the portal that it runs in."""
+    text = _RUNNING_JOB.format(slug=tracking.projects["alice"], mark=secrets.token_hex(3))
     done = tracking.portal.installation.manage("shell", "-c", text)
     assert done.returncode == 0, done.stdout + done.stderr
     line = next(line for line in done.stdout.splitlines() if line.startswith("made "))
     environment: dict[str, str] = json.loads(line.removeprefix("made "))
     return environment
+
+
+@pytest.fixture(scope="session")
+def variables(tracking: TrackingPortal) -> dict[str, str]:
+    """The variables of a job."""
+    return variables_of_new_job(tracking)
 
 
 def run_in_job(
@@ -153,3 +158,49 @@ def test_runs_that_a_script_creates_itself_lead_to_its_job(
     of_person = client.post("runs/create", {"experiment_id": client.new_experiment("person")})
     tags = of_person["run"]["data"].get("tags", [])
     assert "slipway.job" not in [tag["key"] for tag in tags]
+
+
+_CREATES_FIRST = """
+import json, sys, mlflow
+from mlflow import MlflowClient
+client = MlflowClient()
+experiment = client.create_experiment(sys.argv[1])
+first = client.create_run(experiment, run_name="fold 1", tags={"fold": "1"}).info
+client.log_metric(first.run_id, "loss", 0.5)
+second = client.create_run(experiment, run_name="fold 2").info
+with mlflow.start_run(run_id=first.run_id):
+    mlflow.log_param("lr", 0.25)
+print(json.dumps([first.run_id, first.run_name, first.experiment_id, experiment, second.run_id]))
+"""
+_CREATES_SECOND = """
+import json, mlflow
+from mlflow import MlflowClient
+with mlflow.start_run() as run:
+    mlflow.log_metric("loss", 0.5)
+print(json.dumps([run.info.run_id, MlflowClient().create_run("0").info.run_id]))
+"""
+
+
+def test_the_first_run_that_a_client_creates_is_the_one_of_the_job(
+    tracking: TrackingPortal,
+) -> None:
+    variables = variables_of_new_job(tracking)
+    own = variables["MLFLOW_RUN_ID"]
+    done = run_in_job(variables, "-c", _CREATES_FIRST, f"folds {secrets.token_hex(4)}")
+    first, name, place, experiment, second = json.loads(done.stdout.splitlines()[-1])
+    assert (first, name, place) == (own, "fold 1", experiment)
+    assert second != own
+    client = tracking.client("alice")
+    data = client.get("runs/get", run_id=own)["run"]["data"]
+    assert [metric["key"] for metric in data["metrics"]] == ["loss"]
+    tags = {tag["key"]: tag["value"] for tag in data["tags"]}
+    assert tags["fold"] == "1"
+    assert tags["slipway.tier"].startswith("small-")
+
+
+def test_a_run_that_follows_a_begun_one_is_another(tracking: TrackingPortal) -> None:
+    variables = variables_of_new_job(tracking)
+    done = run_in_job(variables, "-c", _CREATES_SECOND)
+    first, second = json.loads(done.stdout.splitlines()[-1])
+    assert first == variables["MLFLOW_RUN_ID"]
+    assert second != first

@@ -21,12 +21,12 @@ from django.db import connections
 
 from portal.accounts.client_address import network_of
 from portal.api.mlflow import request_checks
-from portal.api.mlflow.answers import FullResponse, Refusal, unavailable
+from portal.api.mlflow.answers import FullResponse, Refusal, answer, unavailable
 from portal.api.mlflow.artifact_checks import check_artifact
 from portal.api.mlflow.audit import record
 from portal.api.mlflow.auth import Caller, CallerCache
 from portal.api.mlflow.fast_path import NATIVE, TrackingRequest
-from portal.api.mlflow.jobs import BEGIN, follow, link_run
+from portal.api.mlflow.jobs import BEGIN, follow, note_begin, run_for
 from portal.api.mlflow.model_sources import complete_source, store_location
 from portal.api.mlflow.promotions import CREATE, guarded, note_author
 from portal.api.mlflow.routes import READ, MlflowRoute, is_known_path, route_of
@@ -50,6 +50,7 @@ _VERSION = "3.17.2"
 # Every MLflow server lists a default experiment, for clients that name none.
 _EXPERIMENTS = "/api/2.0/mlflow/experiments/search"
 _CREATE_RUN = "/api/2.0/mlflow/runs/create"
+_UPDATE_RUN = "/api/2.0/mlflow/runs/update"
 _PAGE = re.compile(rf"{PREFIX}(/|/[-a-zA-Z0-9_]+/)?")
 Result = TypeVar("Result")
 
@@ -283,7 +284,11 @@ class _RequestHandler:
         if route.path == _CREATE_RUN:
             # The token tells who logs. What the client says stays in the tag `mlflow.user`.
             content["user_id"], changed = visitor.principal.user.email, True
-            link_run(visitor, content)
+            of_job = _run_of_job(visitor, content)
+            if of_job is not None:
+                return of_job
+        if route.path == _UPDATE_RUN:
+            note_begin(visitor, content)
         if route.path == _EXPERIMENTS:
             default_experiments.of(project_id)
         if route.path == BEGIN:
@@ -335,6 +340,15 @@ class _RequestHandler:
             body=body,
             changes_nothing=self.route is not None and self.route.policy is READ,
         )
+
+
+def _run_of_job(visitor: Caller, content: dict[str, Any]) -> FullResponse | None:
+    """Answer `runs/create` with the run of a job, if its script has not begun it yet."""
+    try:
+        run = run_for(visitor, content)
+    except UnsupportedRequest:
+        return None
+    return None if run is None else answer({"run": run})
 
 
 def _counted(count: Callable[[], None]) -> None:

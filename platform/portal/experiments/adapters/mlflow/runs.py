@@ -21,6 +21,8 @@ _STATUSES = frozenset({"RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"})
 _MOST_NAME = 250
 _MOST_USER = 256
 _MOST_DIGITS = 9
+# On the run of a job: the attempt in which its script has begun it.
+_BEGUN_TAG = "slipway.begun"
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,49 @@ def create_run(project_id: str, run_request: RunRequest) -> dict[str, Any]:
     }
     listed = [{"key": key, "value": value} for key, value in tags.items()]
     return {"info": info, "data": {"tags": listed}, "inputs": {}}
+
+
+def begin_run(run_id: str, attempt: str) -> bool:
+    """Record that a script has begun an existing run in this attempt. Returns False if it had."""
+    with writing() as cursor:
+        return _begin(cursor, run_id, attempt)
+
+
+def continue_run(
+    project_id: str, run_id: str, attempt: str, content: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Answer `runs/create` with an existing run, if no script has begun it in this attempt.
+
+    The run gets the experiment, the tags and the name of the request. Returns None if it has been
+    begun. Raises UnsupportedRequest, and changes nothing, as `create_run` does.
+    """
+    requested = new_run_of(content)
+    has_name = bool(content.get("run_name") or requested.tags.get(RUN_NAME))
+    names = {RUN_NAME: requested.name} if has_name else {}
+    with writing() as cursor:
+        if not _begin(cursor, run_id, attempt):
+            return None
+        cursor.execute(
+            "UPDATE runs SET experiment_id = %s, status = 'RUNNING', end_time = NULL"
+            " WHERE run_uuid = %s AND EXISTS (SELECT 1 FROM experiments WHERE experiment_id = %s"
+            " AND workspace = %s AND lifecycle_stage = 'active')",
+            [requested.experiment_id, run_id, requested.experiment_id, project_id],
+        )
+        if cursor.rowcount != 1:
+            raise UnsupportedRequest
+        write_tags(cursor, run_id, {**requested.tags, **names})
+    return run_answer(project_id, run_id)
+
+
+def _begin(cursor: Any, run_id: str, attempt: str) -> bool:
+    cursor.execute(
+        "INSERT INTO tags (key, value, run_uuid) SELECT %s, %s, run_uuid FROM runs"
+        " WHERE run_uuid = %s AND lifecycle_stage = 'active'"
+        " ON CONFLICT (key, run_uuid) DO UPDATE SET value = excluded.value"
+        " WHERE tags.value != excluded.value",
+        [_BEGUN_TAG, attempt, run_id],
+    )
+    return bool(cursor.rowcount == 1)
 
 
 def update_run(project_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
