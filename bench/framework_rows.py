@@ -130,7 +130,7 @@ ROWS = (
         "ray",
         "Ray Train, Tune and Data",
         ("ray", "torch"),
-        "ranks",
+        "workers",
         "progression-ray",
         ranks=2,
         framework="ray",

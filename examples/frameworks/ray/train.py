@@ -83,7 +83,7 @@ with result.checkpoint.as_directory() as folder:
 with mlflow.start_run():
     mlflow.log_params(best)
     mlflow.log_metric("loss", result.metrics["loss"])
-    mlflow.log_metric("ranks", result.metrics["world_size"])
+    mlflow.log_metric("workers", result.metrics["world_size"])
     mlflow.pytorch.log_model(
         model.eval(),
         name="progression",
