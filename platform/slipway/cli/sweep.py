@@ -48,6 +48,7 @@ from slipway.cli.train import (
     RequirementsOption,
     TagOption,
     TierOption,
+    budgets_shown,
     create_snapshot,
     packages_shown,
     price_text,
@@ -440,6 +441,7 @@ def _show_quote(session: Session, quote: SweepQuote) -> None:
             "Expected": "no history yet"
             if quote.expected_nano_usd is None
             else dollars(quote.expected_nano_usd),
+            "Budget": budgets_shown(quote.job, quote.expected_nano_usd or 0),
             "Warm start": quote.warm_start_note,
             **packages_shown(quote.job),
             "Fits": quote.job.can_ever_run,

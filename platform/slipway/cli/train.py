@@ -360,12 +360,7 @@ def show_quote(session: Session, quote: Quote) -> None:
         {
             "Price": price_text(quote.nano_usd_per_hour, quote.full_nano_usd_per_hour),
             "Expected": expected_text(quote),
-            "Budget": [
-                f"{budget.name}: {dollars(budget.left_nano_usd)} of "
-                f"{dollars(budget.limit_nano_usd)} left"
-                + ("" if budget.would_admit else ", which is too little for this job")
-                for budget in quote.budgets
-            ],
+            "Budget": budgets_shown(quote),
             **packages_shown(quote),
             **({"Files": quote.files} if quote.files else {}),
             "Fits": quote.can_ever_run,
@@ -373,6 +368,20 @@ def show_quote(session: Session, quote: Quote) -> None:
             "Why": quote.explanation,
         }
     )
+
+
+def budgets_shown(quote: Quote, all_nano_usd: int = 0) -> list[str]:
+    """Return a line for each budget that has to admit a job, or all jobs of a sweep."""
+    lines = []
+    for budget in quote.budgets:
+        left, limit = dollars(budget.left_nano_usd), dollars(budget.limit_nano_usd)
+        remark = ""
+        if not budget.would_admit:
+            remark = ", which is too little for this job"
+        elif budget.left_nano_usd < all_nano_usd:
+            remark = ", which is less than all trials are expected to cost"
+        lines.append(f"{budget.name}: {left} of {limit} left{remark}")
+    return lines
 
 
 def packages_shown(quote: Quote) -> dict[str, str]:
