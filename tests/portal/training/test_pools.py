@@ -61,6 +61,13 @@ def test_an_administrator_adds_changes_and_removes_a_pool(root: Api, bob: Api) -
         ({"settings": {"places": 0}}, "settings", "places must be a whole number from 1 to 64."),
         ({"settings": {"places": True}}, "settings", "places must be a whole number"),
         ({"settings": {"partition": "a"}}, "settings", "has no setting partition"),
+        ({"engine": "ray", "settings": {}}, "settings", "needs the setting address"),
+        ({"engine": "ray", "settings": {"address": "ray://head:10001"}}, "settings", "address"),
+        (
+            {"engine": "ray", "settings": {"address": "http://a", "x": 1}},
+            "settings",
+            "no setting x",
+        ),
         ({"engine": "slurm", "settings": {"partitions": "a"}}, "settings", "no setting partitions"),
         ({"engine": "slurm", "settings": {"partition": "a b"}}, "settings", "partition"),
         ({"engine": "slurm", "settings": {"user": "root;id"}}, "settings", "user"),

@@ -1,0 +1,1 @@
+"""Pools of an existing Ray cluster, through its Jobs API."""
