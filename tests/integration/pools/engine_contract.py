@@ -70,8 +70,9 @@ class EngineContract:
         engine.stop(handle)
 
     def test_what_does_not_fit_waits_and_says_why(self, engine: Engine) -> None:
-        first, second = engine.submit(order_of(2)), engine.submit(order_of(2))
+        first = engine.submit(order_of(2))
         wait_for_phase(engine, first, AllocationPhase.GRANTED)
+        second = engine.submit(order_of(2))
         wait_for(lambda: look_at(engine, second).detail, "reason", within_s=WITHIN_S)
         assert look_at(engine, second).phase is AllocationPhase.WAITING
         engine.stop(first)
@@ -79,8 +80,9 @@ class EngineContract:
         engine.stop(second)
 
     def test_an_allocation_is_stopped_while_it_waits(self, engine: Engine) -> None:
-        first, second = engine.submit(order_of(2)), engine.submit(order_of(2))
+        first = engine.submit(order_of(2))
         wait_for_phase(engine, first, AllocationPhase.GRANTED)
+        second = engine.submit(order_of(2))
         engine.stop(second)
         assert wait_for_phase(engine, second, AllocationPhase.ENDED).cause is EndCause.CANCELLED
         engine.stop(first)
