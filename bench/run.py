@@ -52,6 +52,7 @@ SCRIPTS: dict[str, list[str] | None] = {
     "scheduler": ["--sizes", "100"],
     "sweeps": ["--sizes", "10", "1000"],
     "searches": ["--no-peers", "--configurations", "6"],
+    "engines": ["--rounds", "1", "--only", "slurm"],
     "environments": ["--packages", "20", "--rounds", "1"],
     "serving": None,
     "tracking": ["--rounds", "1", "--runs", "1000"],

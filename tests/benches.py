@@ -78,6 +78,7 @@ SLOW = {
         "--rounds 1 --runs 40 --points 320 --databases sqlite", {"log_metric_sqlite"}
     ),
     "frameworks": Smoke("--rows scikit_learn --jobs-only", {"rows_unmodified"}),
+    "engines": Smoke("--rounds 1 --only slurm", {"slurm_submit_to_first_step"}),
     "searches": Smoke("--no-peers --configurations 3", {"asha_compute_vs_random"}),
     "storage": Smoke("--mib 1", {"portal up", "portal down"}),
     "environments": Smoke(
