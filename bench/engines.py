@@ -191,10 +191,10 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
     ):
         ours(), theirs()
         pairs = [(ours(), theirs()) for _ in range(rounds)]
-    mine, peer = (statistics.median(side) for side in zip(*pairs, strict=True))
-    print(f"{name}: {mine:.2f} s, its own command {peer:.2f} s", flush=True)
-    ratio = round(mine / peer, 4)
-    return {"ours": round(mine, 3), "peer": round(peer, 3), "ratio": ratio, "unit": "s"}
+    ours_s, peer = (statistics.median(side) for side in zip(*pairs, strict=True))
+    print(f"{name}: {ours_s:.2f} s, its own command {peer:.2f} s", flush=True)
+    ratio = round(ours_s / peer, 4)
+    return {"ours": round(ours_s, 3), "peer": round(peer, 3), "ratio": ratio, "unit": "s"}
 
 
 def main() -> None:
