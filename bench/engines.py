@@ -13,6 +13,7 @@ installed for it once, below .cache.
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -75,8 +76,8 @@ Run = Callable[[], float]
 
 def first_step(text: str) -> float | None:
     """Return the time of the first step that a script has printed, None if it has not yet."""
-    lines = [line.split() for line in text.splitlines() if line.startswith("FIRST")]
-    return float(lines[0][1]) if lines else None
+    line = re.search(r"^FIRST (\S+)\n", text, re.MULTILINE)  # whole, or not yet
+    return float(line[1]) if line else None
 
 
 @contextmanager

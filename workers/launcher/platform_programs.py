@@ -77,6 +77,8 @@ _MODEL_SERVER: Final = PlatformProgram(
     ),
     is_awaited=False,
 )
+# The program that plain jobs are forked from.
+TRAINING: Final = _TRAINING.name
 PLATFORM_PROGRAMS: Final = {program.name: program for program in (_TRAINING, _LAB, _MODEL_SERVER)}
 # The module of each command that the platform provides.
 MODULE_OF_COMMAND: Final = {

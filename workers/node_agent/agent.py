@@ -18,6 +18,7 @@ from workers.launcher.atomic_files import write_atomically
 from workers.launcher.confinement import adopt_orphans
 from workers.launcher.launch import StopRequest
 from workers.launcher.lease import Lease
+from workers.launcher.platform_programs import TRAINING
 from workers.launcher.processes import uptime_s
 from workers.node_agent.allocation import claim_slot
 from workers.node_agent.attempts import AttemptTable
@@ -91,6 +92,7 @@ class Agent:
         )
         self._builds = EnvironmentBuilds(self._portal, self._folders.root / "builds")
         self._default: PreparedEnvironment | None = None
+        self._ahead: asyncio.Task[None] | None = None
         rooms = NodeServices(
             folders=self._folders,
             backends=self._backends,
@@ -170,6 +172,9 @@ class Agent:
         log.error("leaving the allocation: the portal has not answered for %.0f s", patience_s)
 
     async def _work(self) -> None:
+        if self._settings.allocation is not None:
+            # Kept, because a task that nobody refers to may be collected before its end.
+            self._ahead = asyncio.create_task(self._warm_ahead())
         await self._find_pythons()
         await become_node(self._settings, self._folders, self._portal, self._facts)
         guard = DiskGuard(self._folders.root, self._disk, self._table, self._process.builds)
@@ -195,6 +200,19 @@ class Agent:
         async with asyncio.TaskGroup() as group:
             for name, part in parts.items():
                 group.create_task(_run_forever(name, part))
+
+    async def _warm_ahead(self) -> None:
+        """Start what jobs are forked from, before the agent has joined.
+
+        An allocation is for one workload, which waits for it, and torch takes seconds to import.
+        """
+        if self._process.name not in self._backends:
+            return
+        try:
+            default = await self._builds.ensure(self._process, None, on_build=lambda: None)
+        except StartError:
+            return  # `_prepare_default_environment` says why
+        self._process.warm.keep_warm(default.runtime, default.readable, [TRAINING])
 
     async def _find_pythons(self) -> None:
         """Look for the versions of Python that environments can be built with."""
