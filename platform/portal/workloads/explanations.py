@@ -17,12 +17,14 @@ from portal.compute.models import Node, Pool, Quota
 from portal.compute.resources import Amount, amount_text, count_noun, cpus_text
 from portal.core import clock
 from portal.core.problems import problem_of
+from portal.workloads.fair_shares import ShareStandings
 from portal.workloads.feasibility import infeasible_reason, is_gang_without_network
 from portal.workloads.gangs import ranks_apart_text
 from portal.workloads.kept_tasks import kept_text
 from portal.workloads.models import Allocation, Lease, Preemption, Share, Workload
 from portal.workloads.placement import Capacity, FreeCapacity, Site, missing_part
 from portal.workloads.ports import kind_of
+from portal.workloads.preemption import unmoved_reason
 from portal.workloads.scheduling import read_sites
 from portal.workloads.silence import silence_text
 from slipway.schemas.truncation import join_names
@@ -119,7 +121,7 @@ class Explainer:
             or self._by_moves(workload)
             or self._by_nodes(workload)
             or self._by_holds(workload)
-            or self._by_capacity(workload)
+            or self._with_moves(workload, self._by_capacity(workload))
             or self._by_queue_position(workload)
         )
 
@@ -199,6 +201,20 @@ class Explainer:
             names.append(f"{len(victims) - _NAMED} more")
         verb = "has saved and stopped" if len(victims) == 1 else "have saved and stopped"
         return f"it waits until {_join_phrases(names)} {verb}."
+
+    def _with_moves(self, workload: Workload, reason: str) -> str:
+        """Add why no preemptible work is moved, if some runs."""
+        if not reason or not self._preemptible:
+            return reason
+        return f"{reason} {unmoved_reason(workload, self._preemptible, self._standings)}".rstrip()
+
+    @cached_property
+    def _preemptible(self) -> list[Workload]:
+        return list(Workload.objects.preemptible().order_by("pk")[:MAX_POSITION])
+
+    @cached_property
+    def _standings(self) -> ShareStandings:
+        return ShareStandings(clock.now().timestamp())
 
     def _by_holds(self, workload: Workload) -> str:
         """Say so if it would fit, were capacity not held for work for which others are moved."""

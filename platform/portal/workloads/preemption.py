@@ -61,6 +61,47 @@ def preempt_for_waiting() -> int:
         return _order(_decide(clock.now()))
 
 
+def unmoved_reason(
+    workload: Workload, running: Sequence[Workload], standings: ShareStandings
+) -> str:
+    """Return why none of the preemptible work that runs is moved for one that waits.
+
+    `running` are those of `Workload.objects.preemptible()`, `standings` the present ones. Empty for
+    work that nothing is moved for.
+    """
+    if workload.is_preemptible or not running:
+        return ""
+    timestamp = clock.now()
+    moved = Preemption.objects.filter(
+        beneficiary=workload, created_at__gt=timestamp - UNDISTURBED
+    ).first()
+    if moved is not None:
+        again = moved.created_at + UNDISTURBED
+        return f"Others were moved for it; no more are before {again:%H:%M} UTC."
+    settled = [victim for victim in running if _is_settled(victim, timestamp)]
+    if not settled:
+        starts = [victim.placed_at for victim in running if victim.placed_at is not None]
+        until = min(starts, default=timestamp) + UNDISTURBED
+        return (
+            "Preemptible work that runs was moved before, and is left undisturbed until "
+            f"{until:%H:%M} UTC."
+        )
+    if not any(
+        standings.may_move(
+            project=workload.project_id,
+            team=workload.team_id,
+            of_project=victim.project_id,
+            of_team=victim.team_id,
+        )
+        for victim in settled
+    ):
+        return (
+            "Preemptible work runs, and is not moved: its projects have used less than their fair "
+            "share, and this one more."
+        )
+    return "Preemptible work is moved for it within seconds, if that frees enough."
+
+
 def _decide(timestamp: datetime) -> list[_Move]:
     """Go through what waits, in the order of the queue, and plan moves for what does not fit."""
     sites = read_sites()

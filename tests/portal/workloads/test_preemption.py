@@ -9,6 +9,7 @@ from portal.compute.models import Node, Tier
 from portal.compute.services.nodes import cordon_node
 from portal.compute.services.quotas import set_quota
 from portal.core.errors import InvalidInput
+from portal.workloads.explanations import Explainer
 from portal.workloads.models import Lease, Preemption, Share, Workload
 from portal.workloads.ports import (
     AdmissionDeferred,
@@ -132,9 +133,10 @@ def test_nothing_is_moved_if_that_would_not_help(people: Personas) -> None:
     small, large = make_tier("small", cpus=1), make_tier("large", cpus=2)
     stays = submit(people.vision, people.bob, small)
     moved = preemptible(people.vision, people.bob, small)
-    submit(people.other, people.charlie, large)
+    waiting = submit(people.other, people.charlie, large)
     settle()
     assert states_of(stays, moved) == ["placed", "running"]
+    assert "if that frees enough" in Explainer(people.charlie).explain(waiting)
 
 
 def test_nothing_is_moved_for_what_a_quota_holds_back(people: Personas) -> None:
@@ -225,6 +227,9 @@ def test_a_moved_job_is_left_alone_for_a_while(people: Personas) -> None:
             settle()
             run(moved)
     assert (state_of(moved), moved.epoch) == ("running", 2)
+    assert moved.placed_at is not None
+    until = moved.placed_at + UNDISTURBED
+    assert f"left undisturbed until {until:%H:%M} UTC" in Explainer(people.charlie).explain(urgent)
     move_back(moved, by=UNDISTURBED)
     settle()
     assert (state_of(moved), moved.preemptions) == ("stopping", 2)
@@ -240,6 +245,7 @@ def test_a_project_above_its_share_does_not_move_one_below_its_share(people: Per
     urgent = submit(people.other, people.charlie, tier)
     settle()
     assert (state_of(moved), state_of(urgent)) == ("running", "queued")
+    assert "less than their fair share" in Explainer(people.charlie).explain(urgent)
     own = submit(people.vision, people.bob, tier)
     settle()
     assert (state_of(moved), state_of(own)) == ("stopping", "queued")
