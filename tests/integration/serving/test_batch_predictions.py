@@ -33,12 +33,17 @@ signature:
   params: null
 """
 CODE = """
-import json, pathlib, time
+import json, os, signal, time
+from slipway import job
 class Model:
     def __init__(self, facts):
         self.facts = facts
+        self.began = time.monotonic()
     def predict(self, inputs, params=None):
         time.sleep(self.facts["pause_s"])
+        dies = self.facts["dies_after_s"] and job.current().attempt == 1
+        if dies and time.monotonic() - self.began > self.facts["dies_after_s"]:
+            os.kill(os.getpid(), signal.SIGKILL)
         if (inputs["price"] < 0).any():
             raise ValueError("a price is negative")
         shop = inputs["shop"].fillna("") if "shop" in inputs else ""
@@ -61,14 +66,19 @@ def client(endpoints: Endpoints) -> Iterator[sdk.Client]:
         yield made
 
 
-def _register(endpoints: Endpoints, *, pause_s: float = 0.0, requirements: str = "") -> int:
-    """Register a version of `prices`: price times count, and one more in the corner shop."""
+def _register(
+    endpoints: Endpoints, *, pause_s: float = 0.0, dies_after_s: float = 0, requirements: str = ""
+) -> int:
+    """Register a version of `prices`: price times count, and one more in the corner shop.
+
+    It kills its process so long after it was loaded, in the first attempt of a job.
+    """
     folder = f"workspaces/{endpoints.project}/models/{uuid.uuid4().hex}"
     name = uuid.uuid4().hex
     root = endpoints.running.installation.data_dir / "artifacts" / folder
     files = {
         "MLmodel": MLMODEL.format(name=name),
-        "facts.json": json.dumps({"pause_s": pause_s}),
+        "facts.json": json.dumps({"pause_s": pause_s, "dies_after_s": dies_after_s}),
         f"code/prices_{name}.py": CODE,
         "requirements.txt": requirements,
     }
@@ -162,7 +172,7 @@ def test_a_bad_row_stops_the_job_or_is_marked(
 def test_a_killed_agent_or_worker_leaves_one_version(
     endpoints: Endpoints, client: sdk.Client, tmp_path: Path
 ) -> None:
-    number = _register(endpoints, pause_s=0.2)
+    number = _register(endpoints, pause_s=0.5, dies_after_s=20)
     rows = [f"r{n},{n},{n},corner" for n in range(6000)]
     data = _push(client, tmp_path, "long-sales", rows)
     started = client.batch_predictions.create(
@@ -177,21 +187,12 @@ def test_a_killed_agent_or_worker_leaves_one_version(
     children = children_of(endpoints.running.program.pid)
     [agent] = [pid for pid in children if "workers.node_agent" in command_of(pid)]
     os.kill(agent, signal.SIGKILL)
-    job = next(_predicting())
-    os.kill(job, signal.SIGKILL)
     ended = _ended(client, started)
     assert ended.state == "succeeded", _log(client, started.id)
     assert client.jobs.get(started.id, project="vision").workload.attempt > 1
     assert ended.output_version == "once:1"
     assert len(_rows(client, "once:1")) == 6000
     assert len(list(client.datasets.versions("once", project="vision"))) == 1
-
-
-def _predicting() -> Iterator[int]:
-    """Yield the processes that run `slipway-batch-predict`."""
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal() and "slipway-batch-predict" in command_of(int(folder.name)):
-            yield int(folder.name)
 
 
 def test_packages_that_cannot_be_installed_fail_with_the_reason(

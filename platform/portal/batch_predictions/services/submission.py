@@ -31,6 +31,8 @@ _CODE = b'''"""Predicts a dataset with a version of a model.
 Slipway runs its own program in place of this file: workers/batch_predictor. It loads the model as
 a replica of an endpoint does, predicts the rows, and makes a version of the output dataset.
 """
+
+raise SystemExit("Start a batch prediction: slipway model predict MODEL --data DATASET")
 '''
 _NO_SNAPSHOT = "0" * 64
 _NAME_CHARACTERS = 100
