@@ -103,7 +103,7 @@ def test_only_the_job_itself_reads_the_model_and_reports(place: Place, people: P
     [
         (b"id,price\nr1,1.5\n", "lack the column count"),
         (b"id,price,count\nr1,dear,2\n", "price is string, double is expected"),
-        (b"id\nr1\n", "lack the columns price and count"),
+        (b"id\nr1\n", "lack the columns price, count"),
     ],
 )
 def test_data_that_do_not_fit_the_signature_are_refused(
