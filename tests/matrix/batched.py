@@ -7,7 +7,7 @@ from slipway.schemas.datasets import VersionState
 
 _ONE = "/api/v1/projects/{project}/batch-predictions/{batch_prediction}"
 _ALL = "/api/v1/projects/{project}/batch-predictions"
-_REQUEST = {"model": "digits", "data": "digits", "output": "predicted"}
+_REQUEST: dict[str, object] = {"model": "digits", "data": "digits", "output": "predicted"}
 BATCHES: dict[tuple[str, str], dict[str, object]] = {
     ("POST", _ALL): _REQUEST,
     ("POST", f"{_ALL}/quote"): _REQUEST,
@@ -38,4 +38,4 @@ def make_batch_prediction(job_id: str) -> str:
         on_error="stop",
         target=data.dataset,
     )
-    return job.pk
+    return job_id

@@ -9,13 +9,13 @@ from portal.datasets.version_checks import check_waiting
 from tests.personas import Personas
 from tests.portal.batch_predictions.predicting import AT, Place, own, result
 from tests.portal.web.conftest import Browse
-from tests.portal.web.reading import text_of
+from tests.portal.web.reading import fault_of, text_of
 
 pytestmark = pytest.mark.django_db
 PAGES = "/p/vision/batch-predictions"
 FORM = {
     "model": "prices",
-    "data": "sales",
+    "dataset": "sales",
     "output": "predicted",
     "keep": "id\n",
     "on_error": "skip",
@@ -51,10 +51,10 @@ def test_what_does_not_fit_is_shown_at_its_field(
 ) -> None:
     place.push(b"id,price\nr1,1.5\n", "narrow")
     bob = browse(people.bob)
-    answer = bob.post(f"{PAGES}/new", FORM | {"data": "narrow"})
+    answer = bob.post(f"{PAGES}/new", FORM | {"dataset": "narrow"})
     assert answer.status_code == 422
-    assert "lack the column count" in text_of(answer)
-    quote = text_of(bob.post(f"{PAGES}/quote", FORM | {"data": "narrow"}))
+    assert "lack the column count" in fault_of(answer, "dataset")
+    quote = text_of(bob.post(f"{PAGES}/quote", FORM | {"dataset": "narrow"}))
     assert "lack the column count" in quote
     assert not BatchPrediction.objects.exists()
     empty = bob.post(f"{PAGES}/new", {"do": "quote"})

@@ -19,6 +19,8 @@ _ON_ERROR = (
 class NewBatchPrediction(SchemaForm):
     """A dataset to predict with a version of a model. `payload` is the request."""
 
+    names = {"data": "dataset"}
+
     model = forms.CharField(
         max_length=100, widget=forms.TextInput(attrs={**_TEXT, "list": "models"})
     )
@@ -28,8 +30,7 @@ class NewBatchPrediction(SchemaForm):
         help_text="A number, an alias or a stage. Empty: the latest version.",
         widget=forms.TextInput(attrs=_TEXT),
     )
-    data = forms.CharField(
-        label="Dataset",
+    dataset = forms.CharField(
         max_length=100,
         help_text="A version, such as sales:3. Without a number: the latest.",
         widget=forms.TextInput(attrs={**_TEXT, "list": "datasets", "placeholder": "sales:3"}),
@@ -82,7 +83,8 @@ class NewBatchPrediction(SchemaForm):
 def request_of(data: dict[str, Any]) -> BatchPredictionIn:
     """Return the request of fields by name. Raises pydantic's ValidationError."""
     lists = {name: _lines(data.get(name)) for name in ("keep", "columns")}
-    fields = {name: value for name, value in data.items() if name not in lists}
+    fields = {name: value for name, value in data.items() if name not in {*lists, "dataset"}}
+    fields["data"] = data.get("dataset")
     given = {name: value for name, value in (fields | lists).items() if value not in (None, "")}
     return BatchPredictionIn.model_validate(given)
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from portal.accounts.gates import ProjectRole, gated_project
 from portal.accounts.models import Project, User
 from portal.accounts.principal import require_principal
+from portal.batch_predictions.models import BatchPrediction
 from portal.batch_predictions.services.submission import quote_prediction, start_prediction
 from portal.compute.models import Tier
 from portal.core.errors import SlipwayError
@@ -35,7 +36,7 @@ def project_batch_prediction_new(request: HttpRequest, project: str) -> HttpResp
     """Show the form, quote it, start it. The URL may name the model and the data."""
     project_row, by = gated_project(request), require_principal(request).user
     offered = list(Tier.objects.offered())
-    names = ("model", "version", "data")
+    names = ("model", "version", "dataset")
     initial = {name: search_parameter(request, name) for name in names}
     form = NewBatchPrediction(sent(request), initial=initial | {"tier": default_slug(offered)})
     asks_price = request.POST.get("do") == "quote"
@@ -44,7 +45,7 @@ def project_batch_prediction_new(request: HttpRequest, project: str) -> HttpResp
         done = submit_form(
             request,
             form,
-            lambda _: start_prediction(project=project_row, by=by, requested=form.payload),
+            lambda _: _start(project_row, by, form),
         )
     if done:
         messages.success(request, "The batch prediction was submitted.")
@@ -60,6 +61,14 @@ def project_batch_prediction_new(request: HttpRequest, project: str) -> HttpResp
     }
     status = 200 if asks_price else status_of(form)
     return render(request, "web/batch_predictions/new.html", context | WHERE, status=status)
+
+
+def _start(project: Project, by: User, form: NewBatchPrediction) -> BatchPrediction:
+    try:
+        return start_prediction(project=project, by=by, requested=form.payload)
+    except SlipwayError as error:
+        error.field = form.names.get(error.field or "", error.field)
+        raise
 
 
 @guarded_by(_RUN)
