@@ -8,6 +8,7 @@ import httpx
 from slipway.connection import Connection
 from slipway.credentials import chosen_token, chosen_url, clean_url
 from slipway.resources.audit import Audit
+from slipway.resources.batch_predictions import BatchPredictions
 from slipway.resources.budgets import Budgets
 from slipway.resources.datasets import Datasets
 from slipway.resources.endpoints import Endpoints
@@ -95,6 +96,7 @@ class Client:
         self.models = Models(self._connection)
         self.endpoints = Endpoints(self._connection)
         self.datasets = Datasets(self._connection)
+        self.batch_predictions = BatchPredictions(self._connection)
         self.experiments = Experiments(self._connection)
         self.runs = Runs(self._connection)
         self.reports = ProjectReports(self._connection)

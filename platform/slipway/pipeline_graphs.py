@@ -62,6 +62,8 @@ def _kind(step: StepIn) -> str:
         return f"sweep of {step.script}"
     if step.kind == "approval":
         return f"approval by the role {step.approvers}"
+    if step.kind == "predict":
+        return f"predict {step.data} with {step.model}"
     return f"{step.kind} {step.model}"
 
 

@@ -34,6 +34,7 @@ __all__ = [
     "approval",
     "notebook",
     "pipeline",
+    "predict",
     "promote",
     "register",
     "script",
@@ -375,6 +376,18 @@ def sweep(
     given = {"kind": "sweep", "script": path, "parameters": parameters, "metric": metric}
     fields = {**fields, **given, "outputs": typed or None}
     return _add("sweep", name or label, fields, [*_SWEEP_OUTPUTS, *typed])
+
+
+def predict(
+    model: object, data: object, output: object, *, name: str = "predict", **options: Any
+) -> Any:
+    """Add a step that predicts a dataset with a version of a model, as a batch prediction does.
+
+    Options are `version`, `table`, `columns`, `keep_columns`, `on_error` and fields of a step. Its
+    outputs are data, the version of the dataset `output`, rows and failed_rows.
+    """
+    fields = {**options, "kind": "predict", "model": model, "data": data, "output": output}
+    return _add("predict", name, fields, ["data", "rows", "failed_rows"])
 
 
 def register(model: object, source: object, *, name: str = "register", **options: Any) -> Any:

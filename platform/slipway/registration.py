@@ -7,8 +7,9 @@ from typing import Any
 
 from slipway.client import Client
 from slipway.credentials import default_project
-from slipway.errors import InvalidInput
+from slipway.errors import Conflict, InvalidInput
 from slipway.model_files import is_local_path
+from slipway.schemas.batch_predictions import BatchPredictionOut
 from slipway.schemas.registry import (
     EvaluationOut,
     ModelVersionOut,
@@ -232,6 +233,48 @@ class ModelVersion:
             return client.models.request_approval(
                 self.model.name, self.number, project=project, note=note, **where
             )
+
+    def predict(
+        self,
+        data: str,
+        *,
+        output: str,
+        table: str | None = None,
+        keep: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+        on_error: str | None = None,
+        wait: bool = True,
+        **options: object,
+    ) -> BatchPredictionOut:
+        """Predict a dataset (`sales:3`) by a job, which makes a version of the dataset `output`.
+
+        With `wait` it returns when the job has ended. See `BatchPredictions.create` for the other
+        arguments. Raises InvalidInput if the data do not fit the signature of the model, Conflict
+        if the job fails.
+        """
+        with self._client_and_project() as (client, project):
+            started = client.batch_predictions.create(
+                self.model.name,
+                version=self.number,
+                project=project,
+                data=data,
+                output=output,
+                table=table,
+                keep=keep,
+                columns=columns,
+                on_error=on_error,
+                **options,
+            )
+            if not wait:
+                return started
+            ended = client.batch_predictions.wait(started.id, project=project)
+        if ended.output_version is None:
+            raise Conflict(
+                f"The batch prediction {ended.id} has {ended.state}: {ended.explanation}",
+                code="prediction_failed",
+                next_step=ended.next_step or f"Read its log: slipway job logs {ended.id}.",
+            )
+        return ended
 
     @contextmanager
     def _client_and_project(self) -> Iterator[tuple[Client, str]]:

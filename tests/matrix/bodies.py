@@ -6,6 +6,7 @@ from typing import Any
 from portal.accounts.models import User
 from portal.experiments.models import Run
 from tests.checkpoints import make_packed
+from tests.matrix.batched import BATCHES
 from tests.matrix.kept_notebooks import content_of
 from tests.matrix.pipelines import PIPELINES
 from tests.matrix.reported import VERSION
@@ -227,6 +228,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("PATCH", "/api/v1/projects/{project}/schedules/{schedule}"): {"cron": "0 4 * * *"},
     ("POST", "/api/v1/projects/{project}/sweeps/quote"): _sweep,
     **SEARCHES,
+    **BATCHES,
     ("PATCH", "/api/v1/projects/{project}/runs/{run}"): {"tags": {"team": "vision"}},
     ("POST", "/api/v1/projects/{project}/runs/tag"): _runs_to_tag,
     ("POST", "/api/v1/projects/{project}/runs/move"): _runs_to_move,

@@ -19,6 +19,7 @@ from portal.spend.services.budgets import set_budget
 from portal.storage.services import store_file
 from slipway.schemas.accounts import Role
 from slipway.schemas.spend import BudgetIn
+from tests.matrix.batched import make_batch_prediction
 from tests.matrix.data import make_versions
 from tests.matrix.desks import make_server
 from tests.matrix.environments import make_environment
@@ -99,6 +100,7 @@ PARAMETERS = {
     "/shells/{shell}": Parameter("shell", f"shl_{MISSING_ULID}"),
     "/optuna-storages/{storage}": Parameter("optuna storage", "no-such-storage"),
     "/optuna-studies/{study}": Parameter("optuna study", f"ost_{MISSING_ULID}"),
+    "/batch-predictions/{batch_prediction}": Parameter("batch prediction", f"wl_{MISSING_ULID}"),
     "/sweeps/{sweep}": Parameter("sweep", f"swp_{MISSING_ULID}"),
     "/pipelines/{pipeline_run}": Parameter("pipeline run", f"ppr_{MISSING_ULID}"),
     "/pipelines/{pipeline_run}/steps/{step}": Parameter("pipeline step", "no-such-step"),
@@ -234,6 +236,7 @@ def _let_work(world: World) -> None:
     for objects in (own.objects, foreign.objects):
         make_notebook_run(objects["workload"])
         objects["sweep"] = make_sweep(objects["workload"])
+        objects["batch prediction"] = make_batch_prediction(objects["workload"])
         objects["schedule"] = make_schedule(objects["workload"])
         objects["webhook"] = make_webhook(objects["workload"])
         objects["pipeline run"] = make_pipeline_run(objects["workload"])

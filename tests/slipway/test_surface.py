@@ -46,6 +46,7 @@ def test_a_client_is_made_of_these_parts() -> None:
         public = [name for name in dir(client) if not name.startswith("_")]
     assert public == [
         "audit",
+        "batch_predictions",
         "budgets",
         "close",
         "datasets",

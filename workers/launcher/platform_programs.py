@@ -77,9 +77,21 @@ _MODEL_SERVER: Final = PlatformProgram(
     ),
     is_awaited=False,
 )
+# The job of a batch prediction loads models as a replica does, and starts from a warm process of
+# replicas.
+_BATCH_PREDICTOR: Final = PlatformProgram(
+    name="batch-prediction",
+    command="slipway-batch-predict",
+    module="workers.batch_predictor",
+    packages=("batch_predictor", *_MODEL_SERVER.packages),
+    imports=("pyarrow.parquet",),
+    is_awaited=False,
+)
 # The program that plain jobs are forked from.
 TRAINING: Final = _TRAINING.name
-PLATFORM_PROGRAMS: Final = {program.name: program for program in (_TRAINING, _LAB, _MODEL_SERVER)}
+PLATFORM_PROGRAMS: Final = {
+    program.name: program for program in (_TRAINING, _LAB, _MODEL_SERVER, _BATCH_PREDICTOR)
+}
 # The module of each command that the platform provides.
 MODULE_OF_COMMAND: Final = {
     program.command: program.module for program in PLATFORM_PROGRAMS.values() if program.command

@@ -18,15 +18,12 @@ import httpx
 import pydantic
 import uvloop
 
-from slipway.schemas.serving import BatchingReport, ReplicaSpec, ReplicaState
-from workers.model_server.batching import needs_proof, prove, report_of
-from workers.model_server.codecs import Model
-from workers.model_server.engine import Engine
+from slipway.schemas.serving import ReplicaSpec, ReplicaState
 from workers.model_server.errors import NotReady
 from workers.model_server.files import fetch_files
 from workers.model_server.formats import open_model
-from workers.model_server.golden import check_golden, warm_up
 from workers.model_server.memory import retain_freed_memory
+from workers.model_server.preparation import prepare_model
 from workers.model_server.reports import Reporter
 from workers.model_server.server import ReplicaServer
 
@@ -108,7 +105,8 @@ async def _serve(spec: ReplicaSpec, reporter: Reporter) -> int:
     load_ms = (time.perf_counter() - began) * 1000
     reporter.report(ReplicaState.WARMING, load_ms=load_ms)
     began = time.perf_counter()
-    model, engine, batching = _prepare(spec, model)
+    prepared = prepare_model(spec, model)
+    model, engine = prepared.model, prepared.engine
     warm_ms = (time.perf_counter() - began) * 1000
     gc.collect()
     gc.freeze()
@@ -125,39 +123,13 @@ async def _serve(spec: ReplicaSpec, reporter: Reporter) -> int:
         load_ms=load_ms,
         warm_ms=warm_ms,
         forward_ms=engine.forward_ms,
-        batching=batching,
+        batching=prepared.batching,
     )
     await stop.wait()
     reporter.report(ReplicaState.DRAINING, address=address)
     await server.drain(within_s=_DRAIN_S)
     engine.close()
     return 0
-
-
-def _prepare(spec: ReplicaSpec, model: Model) -> tuple[Model, Engine, BatchingReport]:
-    """Warm the model, check its golden predictions, and find out whether requests may be merged."""
-    engine = _engine(spec, model)
-    proof = None
-    if needs_proof(spec.batching.mode):
-        proof = prove(engine, model, spec.golden, max_rows=spec.batching.max_rows)
-        if proof.has_changed:
-            # The model stores state from its requests, so serve a freshly loaded one.
-            engine.close()
-            model = open_model(spec, fetch_files(spec))
-            engine = _engine(spec, model)
-    report = report_of(proof, spec.batching.mode)
-    log.info("batching: %s. %s", report.mode.value, report.reason)
-    engine.set_batching(report.mode, proof.max_rows if proof else spec.batching.max_rows)
-    return model, engine, report
-
-
-def _engine(spec: ReplicaSpec, model: Model) -> Engine:
-    engine = Engine(
-        model, name=spec.endpoint, version=spec.model_version, max_rows=spec.batching.max_rows
-    )
-    engine.forward_ms = warm_up(engine, model.signature, spec.golden)
-    check_golden(engine, spec.golden)
-    return engine
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from portal.api.routing import require_gates
 from portal.api.v1 import (
     account,
     audit,
+    batch_predictions,
     budgets,
     dataset_files,
     datasets,
@@ -103,7 +104,7 @@ for module in (
     *(environments, named_environments),
     *(tiers, pools, quotas, nodes, spend, budgets),
     *(models, promotions, reports, notes),
-    *(datasets, dataset_files),
+    *(datasets, dataset_files, batch_predictions),
     *(endpoints, endpoint_keys),
     *(notebook_files, notebook_runs, notebook_servers, notebook_workspaces),
     *(monitoring, predictions),

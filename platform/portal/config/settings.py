@@ -76,6 +76,7 @@ INSTALLED_APPS = [
     "portal.spend",
     "portal.reports",
     "portal.sweeps",
+    "portal.batch_predictions",
     "portal.pipelines",
     "portal.api",
     "portal.web",

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from portal.core.errors import InvalidInput
 from portal.workloads.specs import RunSpec, spec_from
@@ -16,6 +17,18 @@ _STEP_PROGRAM = "slipway.step_job"
 # Linux limits one argument or variable to 128 KiB. All parameters together are one variable too.
 MAX_PARAMS_BYTES = 64 * 1024
 MAX_ARGS_BYTES = 64 * 1024
+PYTHON = "python"
+
+
+@dataclass(frozen=True)
+class PlatformCommand:
+    """A program of `workers.launcher.platform_programs` that a job runs in place of a script.
+
+    `warm` names the program whose warm process starts it.
+    """
+
+    command: str
+    warm: str
 
 
 def spec_of(requested: JobIn, python_path: tuple[str, ...] = ()) -> RunSpec:
@@ -87,10 +100,10 @@ def script_ranks(requested: JobIn) -> int:
 def _argv(requested: JobIn) -> tuple[str, ...]:
     """Return the command. Notebooks and functions read SLIPWAY_PARAMS."""
     if requested.script.endswith(SUFFIX):
-        return ("python", "-m", _NOTEBOOK_PROGRAM, requested.script, *requested.args)
+        return (PYTHON, "-m", _NOTEBOOK_PROGRAM, requested.script, *requested.args)
     if script_file(requested.script) != requested.script:
-        return ("python", "-m", _STEP_PROGRAM, requested.script)
-    return ("python", requested.script, *requested.args, *_flags(requested.params))
+        return (PYTHON, "-m", _STEP_PROGRAM, requested.script)
+    return (PYTHON, requested.script, *requested.args, *_flags(requested.params))
 
 
 def _flags(params: Mapping[str, str]) -> list[str]:

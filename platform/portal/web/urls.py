@@ -2,6 +2,7 @@
 
 from portal.web.account.urls import urlpatterns as account
 from portal.web.audit.urls import urlpatterns as audit
+from portal.web.batch_predictions.urls import urlpatterns as batch_predictions
 from portal.web.compute.urls import urlpatterns as compute
 from portal.web.datasets.urls import urlpatterns as datasets
 from portal.web.docs.urls import urlpatterns as docs
@@ -39,6 +40,7 @@ urlpatterns = [
     *experiments,
     *datasets,
     *registry,
+    *batch_predictions,
     *reports,
     *endpoints,
     *monitoring,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from slipway.cli.exits import UsageMistake
+from slipway.cli.model_predictions import app as predictions
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption
 from slipway.cli.session import Session, command
@@ -19,7 +20,10 @@ from slipway.schemas.registry import MoveOut, PlanOut, RequestOut, Verdict, Vers
 from slipway.schemas.serving import BatchingMode
 from slipway.snapshots.limits import size_text
 
-app = typer.Typer(no_args_is_help=True, help="Models: register, compare, approve, promote.")
+app = typer.Typer(
+    no_args_is_help=True, help="Models: register, compare, approve, promote, predict."
+)
+app.add_typer(predictions)
 
 
 class BareFormat(StrEnum):

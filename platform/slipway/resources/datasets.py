@@ -135,6 +135,26 @@ class Datasets:
             sheet=sheet,
             plain_files=list(plain_files or []),
         )
+        draft = self.upload_draft(dataset, *sources, project=project, note=note, progress=progress)
+        at = _version_path(project, dataset, draft.id)
+        committed = self._connection.fetch(
+            DatasetVersionOut,
+            "POST",
+            *at,
+            "commit",
+            body=CommitIn(allow_bad_rows=allow_bad_rows, settings=settings),
+        )
+        return self._outcome(self._wait_until_checked(committed, project, timeout_s), project)
+
+    def upload_draft(
+        self,
+        dataset: str,
+        *sources: str | Path,
+        project: str,
+        note: str = "",
+        progress: Progress | None = None,
+    ) -> DatasetVersionOut:
+        """Upload files and folders as a draft, which `push` makes a version. See `push`."""
         try:
             self.create(dataset, project=project)
         except Conflict as error:
@@ -157,15 +177,7 @@ class Datasets:
             files += len(batch)
             if progress is not None:
                 progress(files, sent_bytes)
-        at = _version_path(project, dataset, draft.id)
-        committed = self._connection.fetch(
-            DatasetVersionOut,
-            "POST",
-            *at,
-            "commit",
-            body=CommitIn(allow_bad_rows=allow_bad_rows, settings=settings),
-        )
-        return self._outcome(self._wait_until_checked(committed, project, timeout_s), project)
+        return draft
 
     def _missing(
         self, project: str, dataset: str, draft: str, files: Sequence[DataFileIn]

@@ -25,11 +25,17 @@ from slipway.schemas.step_sweeps import SWEEP_FIELDS, SWEEP_OUTPUTS, check_sweep
 _FLOW = {"name", "kind", "after", "when", "run_on"}
 # Fields that have a meaning for kinds other than jobs. A job has all but those of the others.
 _FIELDS: Mapping[StepKind, set[str]] = {
+    "predict": _FLOW
+    | {"model", "version", "data", "output", "table", "columns", "keep_columns", "on_error"}
+    | {"foreach", "retries", "cache", "tier", "pool", "max_hours", "preemptible", "tags"},
     "register": _FLOW | {"model", "source", "cache"},
     "promote": _FLOW | {"model", "version", "stage", "alias"},
     "approval": _FLOW | {"message", "approvers"},
 }
-_NOT_OF_SWEEPS = {"model", "source", "version", "stage", "alias", "message", "approvers"}
+_NOT_OF_SWEEPS = {
+    *("model", "source", "version", "stage", "alias", "message", "approvers"),
+    *("data", "output", "table", "columns", "keep_columns", "on_error"),
+}
 _NOT_OF_JOBS = _NOT_OF_SWEEPS | SWEEP_FIELDS
 # It is one process, and its program has arguments of its own.
 _NOT_OF_NOTEBOOKS = _NOT_OF_JOBS | {"args", "nodes", "procs", "strategy", "framework"}
@@ -37,13 +43,16 @@ _REQUIRED: Mapping[StepKind, tuple[str, ...]] = {
     "job": ("script",),
     "notebook": ("script",),
     "sweep": ("script", "parameters", "metric"),
+    "predict": ("model", "data", "output"),
     "register": ("model", "source"),
     "promote": ("model", "version"),
 }
 NOTEBOOK_OUTPUTS = ("notebook", "run")
+PREDICT_OUTPUTS = ("data", "rows", "failed_rows")
 _OUTPUTS: Mapping[StepKind, tuple[str, ...]] = {
     "notebook": NOTEBOOK_OUTPUTS,
     "sweep": SWEEP_OUTPUTS,
+    "predict": PREDICT_OUTPUTS,
     "register": ("version", "uri"),
     "promote": (),
     "approval": (),
@@ -51,6 +60,7 @@ _OUTPUTS: Mapping[StepKind, tuple[str, ...]] = {
 # Fields with references, in the order in which errors are reported.
 _WITH_REFERENCES = (
     *("foreach", "inputs", "args", "model", "source", "version", "message"),
+    *("data", "output"),
     *("parameters", "metric", "constraints", "warm_start", "trials"),
 )
 _TYPES: Mapping[str, tuple[type, ...]] = {

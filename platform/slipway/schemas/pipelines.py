@@ -37,6 +37,7 @@ from slipway.schemas.base import (
     Whole,
     line_field,
 )
+from slipway.schemas.batch_predictions import OnError
 from slipway.schemas.datasets import DatasetReference
 from slipway.schemas.environments import EnvironmentReference
 from slipway.schemas.frameworks import FrameworkName
@@ -59,6 +60,7 @@ from slipway.schemas.sweeps import (
     SweepQuote,
     WarmStartSource,
 )
+from slipway.schemas.tables import ColumnName
 from slipway.schemas.training import Argument, Digest, GitFacts, Quote, RelativePath, Tags
 
 MOST_STEPS = 100
@@ -72,7 +74,7 @@ StepName = Annotated[Line, line_field(f"^{STEP_NAME}$")]
 ValueName = Annotated[Line, line_field(f"^{VALUE_NAME}$")]
 ValueType = Literal["string", "integer", "number", "boolean", "array", "object", "any"]
 OutputType = Literal["string", "integer", "number", "boolean", "array", "object", "any", "file"]
-StepKind = Literal["job", "notebook", "sweep", "register", "promote", "approval"]
+StepKind = Literal["job", "notebook", "sweep", "predict", "register", "promote", "approval"]
 RunOn = Literal["success", "failure", "always"]
 Approvers = Literal["contributor", "maintainer", "owner"]
 
@@ -153,6 +155,11 @@ class StepIn(RequestSchema):
     of the best trial at their `path`, and numbers that are its last metrics of that name. `retries`
     are those of each trial.
 
+    `predict` is a batch prediction: `data` (`sales:3`), predicted with `version` of `model`, become
+    a version of the dataset `output`. `model` may also be `digits@3` or `models:/digits/3`. The
+    fields `table`, `columns`, `keep_columns` and `on_error` are those of a batch prediction. Its
+    outputs are `data`, the version that it has made, `rows` and `failed_rows`.
+
     A step waits for those it refers to and those in `after`. It runs if all have succeeded. With
     `run_on: failure` it runs if one before it has failed, with `always` in any case. It is skipped
     unless `when` holds. `foreach` starts it once for each item of a list, which is `${item}`. With
@@ -175,6 +182,12 @@ class StepIn(RequestSchema):
     model: Annotated[Line, Field(min_length=1, max_length=250)] | None = None
     source: Annotated[Line, Field(min_length=1, max_length=500)] | None = None
     version: JsonValue = None
+    data: Annotated[Line, Field(min_length=1, max_length=200)] | None = None
+    output: Annotated[Line, Field(min_length=1, max_length=200)] | None = None
+    table: Annotated[Line, Field(min_length=1, max_length=1000)] | None = None
+    columns: list[ColumnName] | None = Field(default=None, max_length=1000)
+    keep_columns: list[ColumnName] | None = Field(default=None, max_length=1000)
+    on_error: OnError = "stop"
     stage: Annotated[Line, Field(min_length=1, max_length=100)] | None = None
     alias: Annotated[Line, Field(min_length=1, max_length=100)] | None = None
     message: Annotated[Text, Field(max_length=1000)] = ""
@@ -218,6 +231,11 @@ class StepIn(RequestSchema):
     def runs_code(self) -> bool:
         """Return True if it runs code of the snapshot, in one or more jobs."""
         return self.is_job or self.kind == "sweep"
+
+    @property
+    def has_cost(self) -> bool:
+        """Return True if it runs in jobs, which cost."""
+        return self.runs_code or self.kind == "predict"
 
     @property
     def is_notebook(self) -> bool:

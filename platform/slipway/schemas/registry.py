@@ -467,6 +467,7 @@ class NodeKind(StrEnum):
     VERSION = "version"
     ENDPOINT = "endpoint"
     PREDICTIONS = "predictions"
+    BATCH_PREDICTION = "batch_prediction"
 
 
 class LineageNode(AnswerSchema):

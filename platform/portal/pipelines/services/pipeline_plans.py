@@ -3,10 +3,14 @@
 from typing import Any
 
 from portal.accounts.models import Project, User
+from portal.batch_predictions.services.submission import SettledPrediction
+from portal.core.errors import InvalidInput
 from portal.pipelines.models import PipelineRun, StepRun
 from portal.pipelines.services.pipeline_starts import SettledRun, checked_run
 from portal.pipelines.services.step_outputs import may_reuse, reusable
+from portal.pipelines.services.step_predictions import checked_prediction, quote_step
 from portal.pipelines.step_requests import (
+    Lookup,
     NoValue,
     digest_of,
     lookup_in,
@@ -30,13 +34,16 @@ from slipway.schemas.pipelines import (
 from slipway.schemas.sweeps import SweepQuote
 from slipway.schemas.training import JobIn, Quote
 
+# Kinds without a job of their own. A sweep has a quote of another shape.
+_WITHOUT_QUOTE = frozenset({"sweep", "register", "promote", "approval"})
+
 
 def plan_run(*, project: Project, by: User, requested: PipelineRunIn) -> PipelinePlan:
     """Return what a run would do. Raises InvalidInput as its start does."""
     planner = _Planner(project, by, requested)
     steps = [planner.planned(step) for step in ordered(requested.pipeline)]
     to_run = [step for step in steps if step.action in ("run", "depends")]
-    priced = {step.name for step in requested.pipeline.steps if step.runs_code}
+    priced = {step.name for step in requested.pipeline.steps if step.has_cost}
     costs = [_expected(step) for step in to_run if step.step in priced]
     return PipelinePlan(
         steps=steps,
@@ -78,6 +85,8 @@ class _Planner:
         )
         self._rows: dict[str, StepRun] = {}
         self._unknown: set[str] = set()
+        self._pipeline = requested.pipeline
+        self._predictions: dict[str, SettledPrediction] = {}
 
     def planned(self, step: StepIn) -> PlannedStep:
         """Return what would happen to a step. Those before it were planned already."""
@@ -94,7 +103,7 @@ class _Planner:
             kind=step.kind,
             action=action,
             explanation=explanation,
-            quote=self._quote(step) if step.is_job and is_done else None,
+            quote=self._quote(step) if step.kind not in _WITHOUT_QUOTE and is_done else None,
             sweep_quote=self._sweep_quote(step) if step.kind == "sweep" and is_done else None,
             **changes,
         )
@@ -147,6 +156,8 @@ class _Planner:
         lookup = lookup_in(self._run, self._rows, item)
         if step.is_job:
             digest = digest_of(step, resolved_job(self._settled.jobs[step.name], step, lookup))
+        elif step.kind == "predict":
+            digest = self._prediction_digest(step, lookup)
         elif step.kind == "sweep":
             digest = digest_of(step, resolved_sweep(self._settled.jobs[step.name], step, lookup))
         else:
@@ -157,7 +168,20 @@ class _Planner:
             digest = digest_of(step, fields)
         return reusable(self._run, step, digest) if may_reuse(self._run, step) else None
 
+    def _prediction_digest(self, step: StepIn, lookup: Lookup) -> str:
+        try:
+            _, settled, digest = checked_prediction(self._project, self._pipeline, step, lookup)
+        except InvalidInput:
+            if dependencies(step):  # a step before it may register the model or push the data
+                raise NoValue(step.name) from None
+            raise
+        self._predictions[step.name] = settled
+        return digest
+
     def _quote(self, step: StepIn) -> Quote:
+        if step.kind == "predict":
+            settled = self._predictions.get(step.name)
+            return quote_step(self._project, self._by, step, settled)
         job = self._settled.jobs[step.name]
         request = admission_request(project=self._project, by=self._by, spec=job)
         return with_cost(quote_job(project=self._project, spec=job), request)

@@ -14,6 +14,7 @@ from portal.accounts.models import Project, User
 from portal.core.errors import InvalidInput
 from portal.pipelines.models import PipelineRun, StepRun
 from portal.pipelines.pipeline_transitions import end_run
+from portal.pipelines.services.step_predictions import checked_prediction
 from portal.pipelines.step_requests import (
     NoValue,
     job_of_step,
@@ -24,7 +25,7 @@ from portal.sweeps.services.sweeps import trials_of
 from portal.training.models import Snapshot
 from portal.training.services.jobs import settled_job
 from portal.training.services.snapshots import snapshot_of
-from slipway.schemas.pipeline_checks import check_pipeline, resolved_parameters
+from slipway.schemas.pipeline_checks import check_pipeline, dependencies, resolved_parameters
 from slipway.schemas.pipeline_references import PipelineError
 from slipway.schemas.pipelines import PipelineRunIn, PipelineRunState, StepIn
 from slipway.schemas.training import GitFacts, JobIn
@@ -72,6 +73,11 @@ def checked_run(*, project: Project, by: User, requested: PipelineRunIn) -> Sett
     settled = settled_run(project=project, by=by, requested=requested)
     lookup = lookup_of_parameters(settled.parameters)
     for step in requested.pipeline.steps:
+        if step.kind == "predict" and not dependencies(step) and step.foreach is None:
+            try:
+                checked_prediction(project, requested.pipeline, step, lookup)
+            except InvalidInput as error:
+                raise _of_step(step, error) from error
         if step.kind != "sweep":
             continue
         try:

@@ -10,6 +10,7 @@ from portal.experiments.ports import RunDetail, Stage
 from portal.experiments.services.artifacts import artifact_of, artifacts_of
 from portal.experiments.services.job_runs import run_id_of
 from portal.pipelines.models import PipelineRun, StepJob, StepRun
+from portal.pipelines.services.step_predictions import output_exists, prediction_outputs
 from portal.registry.catalog import find_version
 from portal.workloads.models import Workload
 from slipway.schemas.names import path_error
@@ -49,6 +50,8 @@ def collected_outputs(row: StepRun, step: StepIn) -> dict[str, Any]:
     """
     if not outputs_of(step) or row.job_id is None:
         return {}
+    if step.kind == "predict":
+        return prediction_outputs(row)
     reported = StepJob.objects.filter(job=row.job_id).values_list("reported", flat=True).first()
     run = tracker().run(row.run.project_id, run_id_of(row.job_id))
     metrics = {metric.key: metric.value for metric in run.metrics} if run is not None else {}
@@ -106,7 +109,7 @@ def may_reuse(run: PipelineRun, step: StepIn) -> bool:
 
     A sweep with a warm start may not: what it learns from changes.
     """
-    is_kind = step.runs_code or step.kind == "register"
+    is_kind = step.has_cost or step.kind == "register"
     return is_kind and step.cache and not step.warm_start and not run.force
 
 
@@ -115,7 +118,7 @@ def reusable(run: PipelineRun, step: StepIn, digest: str) -> StepRun | None:
     rows = StepRun.objects.filter(
         run__project=run.project_id, digest=digest, state=StepState.SUCCEEDED
     )
-    newest = rows.select_related("run").order_by("-pk")[:_MOST_LOOKED_AT]
+    newest = rows.select_related("run__project").order_by("-pk")[:_MOST_LOOKED_AT]
     return next((row for row in newest if _exists(run.project_id, step, row)), None)
 
 
@@ -125,6 +128,8 @@ def _exists(project_id: str, step: StepIn, row: StepRun) -> bool:
         if step.kind == "register":
             find_version(project_id, str(row.value), int(row.outputs["version"]))
             return True
+        if step.kind == "predict":
+            return output_exists(row.run.project, row.outputs)
         if step.kind == "sweep" and not _run_exists(project_id, row.outputs["best_run"]):
             return False
         files = [name for name, output in step.outputs.items() if output.type == "file"]

@@ -1,4 +1,4 @@
-"""Starting steps: jobs, sweeps, fan-outs, registrations, promotions and approvals."""
+"""Starting steps: jobs, sweeps, predictions, fan-outs, registrations, promotions, approvals."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +10,7 @@ from portal.core.errors import Conflict, InvalidInput, SlipwayError
 from portal.pipelines.models import PipelineRun, StepJob, StepRun, StepSweep
 from portal.pipelines.pipeline_transitions import hold_run, move_step
 from portal.pipelines.services.step_outputs import may_reuse, reusable
+from portal.pipelines.services.step_predictions import settle_at_start, submit_step
 from portal.pipelines.step_requests import Lookup, digest_of, resolved_job, resolved_sweep
 from portal.registry.catalog import list_versions
 from portal.registry.promotion_gates import Target
@@ -38,6 +39,7 @@ def start_step(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> 
     """
     starts: dict[str, Callable[[PipelineRun, StepRun, StepIn, Lookup], bool]] = {
         "sweep": _start_sweep,
+        "predict": _predict,
         "register": _register,
         "promote": _promote,
         "approval": _ask,
@@ -102,6 +104,8 @@ def submit(
     if reason:
         return move_step(row, StepState.FAILED, explanation=reason, next_step=_NO_ACCESS)
     try:
+        if step.kind == "predict":
+            return submit_step(run, row, *settle_at_start(run, step, lookup), failures=failures)
         requested = resolved_job(JobIn.model_validate(row.request), step, lookup)
         return _submitted(run, row, requested, digest_of(step, requested), failures)
     except SlipwayError as error:
@@ -157,6 +161,13 @@ def _start_sweep(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -
         StepRun.objects.filter(pk=row.pk).update(sweep=sweep)
         StepSweep.objects.create(step_run=row, attempt=attempt, sweep=sweep)
     return True
+
+
+def _predict(run: PipelineRun, row: StepRun, step: StepIn, lookup: Lookup) -> bool:
+    requested, settled, digest = settle_at_start(run, step, lookup)
+    if may_reuse(run, step) and (earlier := reusable(run, step, digest)):
+        return _reuse(row, earlier, digest)
+    return submit_step(run, row, requested, settled, digest, failures=0)
 
 
 def _reuse(row: StepRun, earlier: StepRun, digest: str) -> bool:

@@ -15,11 +15,18 @@ from portal.compute.services.named_environments import default_version_of, resol
 from portal.compute.services.pool_accounts import account_name
 from portal.compute.services.pools import usable_pool
 from portal.compute.services.tiers import offered_tier
-from portal.core.errors import InvalidInput, SlipwayError
+from portal.core.errors import Conflict, InvalidInput, SlipwayError
 from portal.datasets.models import Version
 from portal.datasets.services.datasets import resolve
 from portal.datasets.services.uses import record_use
-from portal.training.job_specs import S_A_MINUTE, check_ranks, script_ranks, spec_of
+from portal.training.job_specs import (
+    PYTHON,
+    S_A_MINUTE,
+    PlatformCommand,
+    check_ranks,
+    script_ranks,
+    spec_of,
+)
 from portal.training.keep_failed import check_keep_failed, refuse_to_keep_failed
 from portal.training.kept_files import rule_text
 from portal.training.models import Job, Snapshot
@@ -51,10 +58,12 @@ def submit_job(
     requested: JobIn,
     cloned_from: Job | None = None,
     variables: Mapping[str, str] | None = None,
+    program: PlatformCommand | None = None,
 ) -> Job:
     """Queue a job. Whatever is wrong is refused here, before anything is queued or charged.
 
     `variables` are environment variables that its schedule sets, which no clone of it has.
+    `program` is a program of the platform that runs in place of the script.
     Raises InvalidInput, naming the field: no such snapshot, script or tier, a tier that can never
     fit, a strategy that does not, a bad requirement.
     """
@@ -67,6 +76,8 @@ def submit_job(
     require_script(snapshot, requested.script, ranks=script_ranks(requested))
     packages = _packages(project, requested, snapshot)
     spec = spec_of(requested, packages.python_path)
+    if program is not None:
+        spec = spec.model_copy(update={"argv": (program.command,), "warm": program.warm})
     tier = offered_tier(requested.tier)
     pool = usable_pool(project, requested.pool)
     versions = _versions(project, requested)
@@ -256,7 +267,11 @@ def resume_job(*, job: Job, by: User) -> Job:
 
 
 def clone_job(*, job: Job, by: User, edit: JobEdit) -> Job:
-    """Submit the same again, with changes. What is left out stays as it was."""
+    """Submit the same again, with changes. What is left out stays as it was.
+
+    Raises Conflict for a job that runs a program of the platform.
+    """
+    _require_own_script(job)
     changed = edit.model_dump(exclude_unset=True, exclude_none=True)
     return submit_job(
         project=job.workload.project,
@@ -267,9 +282,22 @@ def clone_job(*, job: Job, by: User, edit: JobEdit) -> Job:
 
 
 def job_request(job: Job) -> JobIn:
-    """Return the submission of a job, to submit the same again while nobody waits for it."""
+    """Return the submission of a job, to submit the same again while nobody waits for it.
+
+    Raises Conflict for a job that runs a program of the platform.
+    """
+    _require_own_script(job)
     request = JobIn.model_validate(_same_submission(job, JobEdit()))
     return request.model_copy(update={"keep_failed_minutes": 0})
+
+
+def _require_own_script(job: Job) -> None:
+    if RunSpec.model_validate(job.workload.spec).argv[0] != PYTHON:
+        raise Conflict(
+            "This job runs a program of Slipway, which only its own page can start.",
+            code="platform_program",
+            next_step="Start a batch prediction again: slipway model predict MODEL --data DATASET.",
+        )
 
 
 def _same_submission(job: Job, edit: JobEdit) -> dict[str, Any]:

@@ -65,7 +65,12 @@ GROUPS: tuple[tuple[str, tuple[DocsFile, ...]], ...] = (
     ),
     (
         "Serve and monitor",
-        tuple(map(_user_page, ("models", "endpoints", "predictions", "monitoring"))),
+        tuple(
+            map(
+                _user_page,
+                ("models", "endpoints", "predictions", "batch_predictions", "monitoring"),
+            )
+        ),
     ),
     ("Share", (_user_page("reports"), _user_page("service-accounts"))),
     ("Cost", (_user_page("spend"),)),

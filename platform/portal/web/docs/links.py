@@ -4,6 +4,7 @@
 _BY_ROUTE = (
     ("project_endpoint_monitoring", "monitoring"),
     ("project_endpoint_predictions", "monitoring"),
+    ("project_batch_prediction", "batch_predictions"),
     ("project_rules", "models"),
     ("project_readme", "reports"),
     ("project_note", "reports"),

@@ -67,6 +67,7 @@ WITHOUT_PAGE = frozenset(
         *("promotion_request", "registry_rules", "endpoint_key", "alert", "alert_channel"),
         *("selection", "erasure", "gateway", "hub", "workspace", "note"),
         "optuna_storage",
+        "batch_prediction",
     }
 )
 

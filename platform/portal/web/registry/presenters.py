@@ -15,7 +15,7 @@ _COLUMNS = (
     (NodeKind.RUN,),
     (NodeKind.VERSION,),
     (NodeKind.ENDPOINT,),
-    (NodeKind.PREDICTIONS,),
+    (NodeKind.PREDICTIONS, NodeKind.BATCH_PREDICTION),
 )
 _ALWAYS = (NodeKind.DATASET, NodeKind.RUN, NodeKind.VERSION, NodeKind.ENDPOINT)
 _HEADINGS = {
@@ -25,6 +25,7 @@ _HEADINGS = {
     NodeKind.VERSION: "Version",
     NodeKind.ENDPOINT: "Endpoint",
     NodeKind.PREDICTIONS: "Predictions",
+    NodeKind.BATCH_PREDICTION: "Predicted data",
 }
 
 
@@ -78,6 +79,8 @@ def lineage_columns(project: Project, graph: LineageOut) -> list[list[LineageGro
 def _address(project: Project, kind: NodeKind, name: str) -> str:
     if kind is NodeKind.JOB:
         return reverse("project_job", args=[project.slug, name])
+    if kind is NodeKind.BATCH_PREDICTION:
+        return reverse("project_batch_prediction", args=[project.slug, name])
     if kind is NodeKind.RUN:
         return reverse("project_run", args=[project.slug, name])
     if kind in (NodeKind.ENDPOINT, NodeKind.PREDICTIONS):

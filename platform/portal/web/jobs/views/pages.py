@@ -18,6 +18,7 @@ from portal.experiments.services.job_runs import run_of
 from portal.notebooks.models import NotebookRun
 from portal.pipelines.pipeline_summaries import step_of_job
 from portal.pipelines.summaries import run_of_job
+from portal.training.job_specs import PYTHON
 from portal.training.kept_files import rule_text
 from portal.training.models import Checkpoint, Job
 from portal.training.services.jobs import cancel_job, resume_job
@@ -120,6 +121,7 @@ def page_of(status: JobStatus, viewer: User) -> dict[str, Any]:
         "checkpoints": shortlist(Checkpoint.objects.filter(job=job).order_by("-step"), CHECKPOINTS),
         "files": files_of(job),
         "framework": framework_label(spec.framework),
+        "is_batch_prediction": spec.argv[0] != PYTHON,
         "files_rule": rule_text(spec.keep, spec.keep_limit_bytes),
         "is_resumable": is_resumable(workload),
         "read": shortlist(read_by(workload=workload), READ_SHOWN),
