@@ -43,6 +43,8 @@ IMAGE = "slipway.test/agent:1"
 NODE = "n1"
 _SUBNET = "10.88.77.0/24"
 _ADDRESS = "10.88.78.1"
+# Notebooks need a host other than the portal's.
+_NOTEBOOKS_ADDRESS = "10.88.78.2"
 _STARTS_WITHIN_S = 120
 # The identity of pods in the image.
 USER_ID = 10002
@@ -72,6 +74,11 @@ class KubernetesCluster:
     def address(self) -> str:
         """The address of this machine that pods reach."""
         return _ADDRESS
+
+    @property
+    def notebooks_address(self) -> str:
+        """Another address of this machine that pods reach."""
+        return _NOTEBOOKS_ADDRESS
 
     @property
     def kubeconfig(self) -> Path:
@@ -352,7 +359,8 @@ def running_kubernetes(folder: Path, *, cpus: int = 2) -> Iterator[KubernetesClu
     """Yield a cluster whose node has `cpus` for pods. Its folder must be new."""
     folder.mkdir(mode=0o755)
     cluster = KubernetesCluster(folder, free_ports(5))
-    subprocess.run(["ip", "address", "add", f"{_ADDRESS}/32", "dev", "lo"], check=False)
+    for address in (_ADDRESS, _NOTEBOOKS_ADDRESS):
+        subprocess.run(["ip", "address", "add", f"{address}/32", "dev", "lo"], check=False)
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1", "ascii")
     try:
         cluster.write(reserved_cpus=max(0, (os.cpu_count() or 1) - cpus))
@@ -378,4 +386,5 @@ def running_kubernetes(folder: Path, *, cpus: int = 2) -> Iterator[KubernetesClu
                 os.kill(pid, signal.SIGKILL)
         # What is left mounted would lead whoever removes the folder out of it.
         unmount_below(folder)
-        subprocess.run(["ip", "address", "del", f"{_ADDRESS}/32", "dev", "lo"], check=False)
+        for address in (_ADDRESS, _NOTEBOOKS_ADDRESS):
+            subprocess.run(["ip", "address", "del", f"{address}/32", "dev", "lo"], check=False)

@@ -109,10 +109,6 @@ class EngineKind(Protocol):
     def label(self) -> str:
         """The name that people read, such as "Slurm"."""
 
-    @property
-    def runs_servers(self) -> bool:
-        """True if notebook servers and replicas run there, beside jobs."""
-
     def clean(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return checked settings. Raises InvalidInput, which names the field."""
 

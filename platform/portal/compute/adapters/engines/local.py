@@ -47,7 +47,6 @@ class LocalEngineKind:
     """Settings: `places`, the number of tasks that run at once."""
 
     label = "Local processes"
-    runs_servers = True
 
     def __init__(self, data_dir: Path, url: str, task_python: str = "") -> None:
         self._data_dir = data_dir

@@ -100,7 +100,6 @@ class SlurmEngineKind:
     """Pools of Slurm partitions."""
 
     label = "Slurm"
-    runs_servers = True
 
     def __init__(self, url: str, python: str, task_python: str = "") -> None:
         """Agents reach the portal at `url`, unless the pool says otherwise."""

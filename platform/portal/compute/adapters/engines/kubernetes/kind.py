@@ -17,8 +17,6 @@ class KubernetesEngineKind:
     """Pools of namespaces in Kubernetes."""
 
     label = "Kubernetes"
-    # A task that listens on a socket of its shim does not start in a pod yet.
-    runs_servers = False
 
     def __init__(self, url: str) -> None:
         """Agents reach the portal at `url`, unless the pool says otherwise."""
