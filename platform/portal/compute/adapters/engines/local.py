@@ -77,6 +77,9 @@ class LocalEngineKind:
         """Return False: processes belong to the user of the portal."""
         return False
 
+    def given_accounts(self, settings: Mapping[str, Any]) -> None:
+        """Return None: no administrator gives accounts here."""
+
     def link_command(self, settings: Mapping[str, Any], name: str) -> str:
         """Return nothing: there is no account to prove."""
         return ""

@@ -128,6 +128,9 @@ class SlurmEngineKind:
         """Return True if jobs belong to the person who submits them."""
         return bool(settings.get("as_person"))
 
+    def given_accounts(self, settings: Mapping[str, Any]) -> None:
+        """Return None: no administrator gives accounts here."""
+
     def link_command(self, settings: Mapping[str, Any], name: str) -> str:
         """Return the command to run on a login node."""
         checked = SlurmSettings.model_validate(dict(settings))
