@@ -24,8 +24,8 @@ class Jobs:
         self._project = f"/projects/{project}"
         self._poll_s = poll_s
 
-    def submit(self, script: str, *, files: Mapping[str, str] = _NONE, **changes: Any) -> str:
-        """Submit one script, with files beside it; answers the job's id."""
+    def snapshot(self, script: str, *, files: Mapping[str, str] = _NONE) -> str:
+        """Upload one script, with files beside it; answers the digest."""
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as tar:
             for name, text in {"train.py": script, **files}.items():
@@ -38,7 +38,12 @@ class Jobs:
             headers={"Content-Type": "application/octet-stream"},
         )
         assert sent.is_success, sent.text
-        body = {"script": "train.py", "snapshot": sent.json()["digest"], **changes}
+        return str(sent.json()["digest"])
+
+    def submit(self, script: str, *, files: Mapping[str, str] = _NONE, **changes: Any) -> str:
+        """Submit one script, with files beside it; answers the job's id."""
+        snapshot = self.snapshot(script, files=files)
+        body = {"script": "train.py", "snapshot": snapshot, **changes}
         made = self.api.post(f"{self._project}/jobs", json=body)
         assert made.is_success, made.text
         return str(made.json()["workload"]["id"])

@@ -19,7 +19,7 @@ from typing import Any
 
 import httpx
 import yaml
-from kubernetes import client
+from kubernetes import client, utils
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config import new_client_from_config
 
@@ -43,6 +43,8 @@ IMAGE = "slipway.test/agent:1"
 NODE = "n1"
 _SUBNET = "10.88.77.0/24"
 _ADDRESS = "10.88.78.1"
+# Notebooks need a host other than the portal's.
+_NOTEBOOKS_ADDRESS = "10.88.78.2"
 _STARTS_WITHIN_S = 120
 # The identity of pods in the image.
 USER_ID = 10002
@@ -74,6 +76,11 @@ class KubernetesCluster:
         return _ADDRESS
 
     @property
+    def notebooks_address(self) -> str:
+        """Another address of this machine that pods reach."""
+        return _NOTEBOOKS_ADDRESS
+
+    @property
     def kubeconfig(self) -> Path:
         """The file of Slipway's account, with the rights in deploy/kubernetes alone."""
         return self.folder / "slipway.kubeconfig"
@@ -96,7 +103,7 @@ class KubernetesCluster:
             volumes.append("nodes:/var/lib/slipway")
         return {
             "kubeconfig": str(self.kubeconfig),
-            "namespace": NAMESPACE,
+            **({} if "project_namespace" in changes else {"namespace": NAMESPACE}),
             "image": IMAGE,
             "python": sys.executable,
             "task_python": sys.executable,
@@ -108,6 +115,12 @@ class KubernetesCluster:
         """Return the pods of a namespace."""
         items: list[Any] = self.api.list_namespaced_pod(namespace).items
         return items
+
+    def api_of(self, user: str) -> client.CoreV1Api:
+        """Pods and the like, with the rights of a user."""
+        acting = self.admin
+        acting.set_default_header("Impersonate-User", user)
+        return client.CoreV1Api(acting)
 
     def api_of_slipway(self) -> client.CoreV1Api:
         """Pods and the like, with the rights of Slipway's account."""
@@ -245,12 +258,7 @@ class KubernetesCluster:
             self.apply(document)
         for document in manifests_of(ROOT / "deploy" / "kubernetes" / "nodes.yaml"):
             self.apply(document)
-        for name, path in (
-            ("usr", Path("/usr")),
-            ("clone", ROOT),
-            ("environment", Path(sys.prefix).resolve()),
-        ):
-            self.create_volume(name, path)
+        self._mount_programs(NAMESPACE)
         shared = self.folder / "shared"
         shared.mkdir()
         os.chown(shared, USER_ID, USER_ID)
@@ -259,42 +267,48 @@ class KubernetesCluster:
         self._kubeconfig(self.kubeconfig, self._account_token("slipway"))
 
     def apply(self, document: dict[str, Any]) -> None:
-        """Create an object of the access control."""
-        rbac = client.RbacAuthorizationV1Api(self.admin)
+        """Create an object in its own namespace, else in that of the tests."""
         for subject in document.get("subjects", ()):
-            subject["namespace"] = NAMESPACE
-        match document["kind"]:
-            case "ServiceAccount":
-                self.api.create_namespaced_service_account(NAMESPACE, document)
-            case "Role":
-                rbac.create_namespaced_role(NAMESPACE, document)
-            case "RoleBinding":
-                rbac.create_namespaced_role_binding(NAMESPACE, document)
-            case "ClusterRole":
-                rbac.create_cluster_role(document)
-            case "ClusterRoleBinding":
-                rbac.create_cluster_role_binding(document)
+            if subject["kind"] == "ServiceAccount":
+                subject["namespace"] = NAMESPACE
+        utils.create_from_dict(self.admin, document, namespace=NAMESPACE)
 
-    def create_volume(self, name: str, path: Path, mode: str = "ReadOnlyMany") -> None:
+    def create_project(self, project: str) -> str:
+        """Create the namespace of a project, with volumes; answers its name."""
+        namespace = f"slipway-{project}"
+        for document in manifests_of(ROOT / "deploy" / "kubernetes" / "project.yaml", project):
+            self.apply(document)
+        self._mount_programs(namespace)
+        return namespace
+
+    def _mount_programs(self, namespace: str) -> None:
+        prefix = Path(sys.prefix).resolve()
+        for name, path in (("usr", Path("/usr")), ("clone", ROOT), ("environment", prefix)):
+            self.create_volume(name, path, namespace=namespace)
+
+    def create_volume(
+        self, name: str, path: Path, mode: str = "ReadOnlyMany", *, namespace: str = NAMESPACE
+    ) -> None:
         """Create a claim that a folder of this machine meets."""
+        volume = f"{namespace}-{name}"
         spec = {"accessModes": [mode], "storageClassName": ""}
         self.api.create_persistent_volume(
             {
-                "metadata": {"name": name},
+                "metadata": {"name": volume},
                 "spec": spec
                 | {
                     "capacity": {"storage": "1Gi"},
                     "hostPath": {"path": str(path)},
-                    "claimRef": {"name": name, "namespace": NAMESPACE},
+                    "claimRef": {"name": name, "namespace": namespace},
                 },
             }
         )
         resources = {"requests": {"storage": "1Gi"}}
         self.api.create_namespaced_persistent_volume_claim(
-            NAMESPACE,
+            namespace,
             {
                 "metadata": {"name": name},
-                "spec": spec | {"resources": resources, "volumeName": name},
+                "spec": spec | {"resources": resources, "volumeName": volume},
             },
         )
 
@@ -342,9 +356,10 @@ class KubernetesCluster:
         return pids
 
 
-def manifests_of(file: Path) -> list[dict[str, Any]]:
-    """Return the documents of a file."""
-    return list(yaml.safe_load_all(file.read_text("utf-8")))
+def manifests_of(file: Path, project: str = "") -> list[dict[str, Any]]:
+    """Return the documents of a file, for a project."""
+    text = file.read_text("utf-8").replace("PROJECT", project).replace("NAMESPACE", NAMESPACE)
+    return list(yaml.safe_load_all(text))
 
 
 @contextmanager
@@ -352,7 +367,8 @@ def running_kubernetes(folder: Path, *, cpus: int = 2) -> Iterator[KubernetesClu
     """Yield a cluster whose node has `cpus` for pods. Its folder must be new."""
     folder.mkdir(mode=0o755)
     cluster = KubernetesCluster(folder, free_ports(5))
-    subprocess.run(["ip", "address", "add", f"{_ADDRESS}/32", "dev", "lo"], check=False)
+    for address in (_ADDRESS, _NOTEBOOKS_ADDRESS):
+        subprocess.run(["ip", "address", "add", f"{address}/32", "dev", "lo"], check=False)
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1", "ascii")
     try:
         cluster.write(reserved_cpus=max(0, (os.cpu_count() or 1) - cpus))
@@ -378,4 +394,5 @@ def running_kubernetes(folder: Path, *, cpus: int = 2) -> Iterator[KubernetesClu
                 os.kill(pid, signal.SIGKILL)
         # What is left mounted would lead whoever removes the folder out of it.
         unmount_below(folder)
-        subprocess.run(["ip", "address", "del", f"{_ADDRESS}/32", "dev", "lo"], check=False)
+        for address in (_ADDRESS, _NOTEBOOKS_ADDRESS):
+            subprocess.run(["ip", "address", "del", f"{address}/32", "dev", "lo"], check=False)

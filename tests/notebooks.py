@@ -59,9 +59,11 @@ def running_notebooks(
 class Person:
     """Somebody signed in to the portal, in a browser that keeps cookies."""
 
-    def __init__(self, running: RunningPortal, name: str, password: str) -> None:
+    def __init__(
+        self, running: RunningPortal, name: str, password: str, *, portal: str = ""
+    ) -> None:
         at = running.installation
-        self.portal = f"http://localhost:{at.portal_port}"
+        self.portal = portal or f"http://localhost:{at.portal_port}"
         self.notebooks = f"http://127.0.0.2:{at.notebooks_port}"
         self.api = running.client(name)
         self.browser = httpx.Client(follow_redirects=True, timeout=60)

@@ -123,8 +123,6 @@ class Shim:
         self._shells = TaskShells(shell_path, self._selector, self._start_terminal)
         self._keeper.shells = self._shells.processes
         spare_us = offer_to_oom_killer()
-        if confined.level == "shared":
-            confine(confinement_of_task(self._launch))
         in_rank = self._start()
         if in_rank is not None:
             self._release_descriptors()
@@ -164,6 +162,9 @@ class Shim:
             self._store.prepare()
         sandbox = None
         listener = open_listener(launch, program)
+        if launch.confined.level == "shared":
+            # The folder of listeners is outside, so the task cannot put another in its place.
+            confine(confinement_of_task(launch))
         if launch.confined.level == "namespaces":
             sandbox = Sandbox.create(
                 view_of(launch), join=launch.cgroup.join, services=launch.confined.services

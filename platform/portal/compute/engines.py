@@ -43,7 +43,8 @@ class AllocationOrder:
     `name` is unique for ever, `label` is for people. `join_tokens` has one token for each task.
     `time_limit` is None for the engine's own default, and `grace` is the time between the signal
     that ends an allocation and the kill. `account` is the person's account in the engine's system,
-    empty where all work of a pool has one owner.
+    empty where all work of a pool has one owner. `project` is the slug of the project, which never
+    changes and no other project ever gets.
     """
 
     name: str
@@ -55,6 +56,7 @@ class AllocationOrder:
     grace: timedelta
     join_tokens: tuple[str, ...]
     account: str = ""
+    project: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,10 @@ class Owner:
 
 class EngineAway(Exception):
     """The engine does not answer, or not usefully. The call may be repeated."""
+
+
+class EngineUnusable(EngineAway):
+    """The engine answers, but not to this pool: rights, credentials or settings have to change."""
 
 
 class EngineRefused(Exception):
@@ -109,10 +115,6 @@ class EngineKind(Protocol):
     def label(self) -> str:
         """The name that people read, such as "Slurm"."""
 
-    @property
-    def runs_servers(self) -> bool:
-        """True if notebook servers and replicas run there, beside jobs."""
-
     def clean(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return checked settings. Raises InvalidInput, which names the field."""
 
@@ -121,6 +123,12 @@ class EngineKind(Protocol):
 
     def needs_account(self, settings: Mapping[str, Any]) -> bool:
         """Return True if work belongs to the account of the person who submits it."""
+
+    def given_accounts(self, settings: Mapping[str, Any]) -> Mapping[str, str] | None:
+        """Return the accounts that an administrator gave people, by their address of e-mail.
+
+        None where people prove their accounts themselves.
+        """
 
     def link_command(self, settings: Mapping[str, Any], name: str) -> str:
         """Return the command with which a person proves an account: it submits a job `name`."""

@@ -23,6 +23,7 @@ from portal.compute.engines import (
     Engine,
     EngineAway,
     EngineRefused,
+    EngineUnusable,
     engine_kinds,
     engine_label,
 )
@@ -64,6 +65,8 @@ def tend_allocations() -> None:
     for pool in Pool.objects.filter(Q(removed_at__isnull=True) | Q(pk__in=in_use)):
         try:
             _tend(pool)
+        except EngineUnusable as problem:
+            _note_problem(pool, f"{engine_label(pool.engine)} refuses the pool: {problem}")
         except EngineAway as problem:
             _note_problem(pool, f"{engine_label(pool.engine)} does not answer: {problem}")
         except Exception:
@@ -186,6 +189,7 @@ def _submit(engine: Engine, allocation: Allocation) -> None:
         grace=_GRACE,
         join_tokens=tuple(tokens),
         account=allocation.account,
+        project=workload.project.slug,
     )
     try:
         handle = engine.submit(order)

@@ -7,10 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes import client
 
 from portal.compute.adapters.engines.kubernetes.engine import KubernetesEngine
 from portal.compute.adapters.engines.kubernetes.settings import KubernetesSettings
-from portal.compute.engines import AllocationPhase, EndCause, Engine, EngineAway, EngineRefused
+from portal.compute.engines import (
+    AllocationPhase,
+    EndCause,
+    Engine,
+    EngineAway,
+    EngineRefused,
+    EngineUnusable,
+)
 from tests.integration.pools.engine_contract import (
     EngineContract,
     look_at,
@@ -20,11 +28,12 @@ from tests.integration.pools.engine_contract import (
 from tests.kubernetes_cluster import (
     NAMESPACE,
     KubernetesCluster,
+    manifests_of,
     reason_without,
     running_kubernetes,
 )
 from tests.ports import free_ports
-from tests.processes import wait_for
+from tests.processes import ROOT, wait_for
 
 pytestmark = [
     pytest.mark.kubernetes,
@@ -137,7 +146,14 @@ class TestKubernetesEngine(EngineContract):
     ) -> None:
         other = engine_of(cluster, image="127.0.0.1:9/none:1")
         handle = other.submit(order_of())
-        wait_for(lambda: "ImagePull" in look_at(other, handle).detail, "reason", within_s=60)
+        words = 'ErrImagePull: Failed to pull image "127.0.0.1:9/none:1"'
+        wait_for(lambda: words in look_at(other, handle).detail, "reason", within_s=60)
+        wait_for(
+            lambda: "ImagePullBackOff: Failed to pull" in look_at(other, handle).detail,
+            "same reason later",
+            within_s=120,
+        )
+        assert "connection refused" in look_at(other, handle).detail
         other.stop(handle)
 
     def test_a_quota_delays_and_its_words_are_the_reason(
@@ -169,7 +185,7 @@ def test_an_account_without_rights_is_named(cluster: KubernetesCluster) -> None:
     admin = str(cluster.folder / "admin.kubeconfig")
     account = f"system:serviceaccount:{NAMESPACE}"
     nobody = engine_of(cluster, kubeconfig=admin, impersonate=f"{account}:nobody")
-    with pytest.raises(EngineAway, match=r"nobody.* cannot create resource"):
+    with pytest.raises(EngineUnusable, match=r"nobody.* cannot create resource"):
         nobody.submit(order_of())
     slipway = engine_of(cluster, kubeconfig=admin, impersonate=f"{account}:slipway")
     handle = slipway.submit(order_of())
@@ -197,6 +213,83 @@ def test_slipway_cannot_read_secrets_or_touch_other_namespaces(cluster: Kubernet
     cluster.delete_pods()
 
 
+def test_each_project_has_a_namespace_that_others_do_not_reach(
+    cluster: KubernetesCluster,
+) -> None:
+    audio, other = (cluster.create_project(project) for project in ("audio", "video"))
+    engine = engine_of(cluster, project_namespace="slipway-{project}", service_account="jobs")
+    order, theirs = (replace(order_of(), project=project) for project in ("audio", "video"))
+    handle = engine.submit(order)
+    assert handle == f"{audio}/{order.name}"
+    assert engine.submit(order) == handle
+    second = engine.submit(theirs)
+    assert engine.look([handle, second]).keys() == {handle, second}
+    wait_for_phase(engine, handle, AllocationPhase.GRANTED)
+    (pod,) = cluster.pods(audio)
+    assert pod.spec.service_account_name == "jobs"
+    assert not [volume for volume in pod.spec.volumes if volume.secret or volume.projected]
+    account = cluster.api_of(f"system:serviceaccount:{audio}:jobs")
+    for namespace in (audio, other, NAMESPACE):
+        for refused in (
+            account.list_namespaced_pod,
+            account.list_namespaced_secret,
+            lambda namespace: account.read_namespaced_config_map(theirs.name, namespace),
+            lambda namespace: account.read_namespaced_secret(theirs.name, namespace),
+            lambda namespace: account.create_namespaced_pod(namespace, {"metadata": {}}),
+        ):
+            with pytest.raises(Exception, match="Forbidden"):
+                refused(namespace)
+    engine.stop(handle)
+    assert wait_for_phase(engine, handle, AllocationPhase.ENDED).cause is EndCause.CANCELLED
+    engine.stop(second)
+    wait_for_phase(engine, second, AllocationPhase.ENDED)
+
+
+def test_a_namespace_that_is_not_the_projects_is_refused(cluster: KubernetesCluster) -> None:
+    engine = engine_of(cluster, project_namespace="slipway-{project}")
+    with pytest.raises(EngineRefused, match=r"slipway-none of project none does not exist, or"):
+        engine.submit(replace(order_of(), project="none"))
+    owned = cluster.create_project("owned")
+    cluster.api.patch_namespace(owned, {"metadata": {"labels": {"slipway/project": "another"}}})
+    with pytest.raises(EngineRefused, match="has slipway/project=another, so it is not that of"):
+        engine.submit(replace(order_of(), project="owned"))
+    cluster.api.patch_namespace(owned, {"metadata": {"labels": {"slipway/project": "owned"}}})
+    handle = engine.submit(replace(order_of(cpu_millis=64_000), project="owned"))
+    # A namespace that Slipway may not enter any more delays its own project alone.
+    rbac = client.RbacAuthorizationV1Api(cluster.admin)
+    rbac.delete_namespaced_role_binding("slipway", owned)
+    wait_for(lambda: "cannot list" in look_at(engine, handle).detail, "reason", within_s=30)
+    assert look_at(engine, handle).phase is AllocationPhase.WAITING
+    engine.stop(handle)
+
+
+def test_pods_are_created_as_the_person(cluster: KubernetesCluster) -> None:
+    for document in manifests_of(ROOT / "deploy" / "kubernetes" / "people.yaml"):
+        cluster.apply(document)
+    people = "alice@example.org=alice, bob@example.org=bob"
+    engine = engine_of(cluster, as_person=True, people=people)
+    handle = engine.submit(replace(order_of(), account="alice"))
+    wait_for_phase(engine, handle, AllocationPhase.GRANTED)
+    engine.stop(handle)
+    wait_for_phase(engine, handle, AllocationPhase.ENDED)
+    with pytest.raises(EngineRefused, match='cannot impersonate resource "users"'):
+        engine.submit(replace(order_of(), account="bob"))
+    with pytest.raises(EngineRefused, match="mallory is not in the table of people"):
+        engine.submit(replace(order_of(), account="mallory"))
+    rbac = client.RbacAuthorizationV1Api(cluster.admin)
+    rbac.delete_namespaced_role_binding("slipway-person", NAMESPACE)
+    with pytest.raises(EngineRefused, match='User "alice" cannot create resource "pods"'):
+        engine.submit(replace(order_of(), account="alice"))
+    cluster.delete_pods()
+
+
+def test_a_namespace_that_does_not_exist_is_named(cluster: KubernetesCluster) -> None:
+    admin = str(cluster.folder / "admin.kubeconfig")
+    engine = engine_of(cluster, kubeconfig=admin, namespace="nowhere")
+    with pytest.raises(EngineUnusable, match='namespaces "nowhere" not found'):
+        engine.submit(order_of())
+
+
 def test_a_server_that_is_away_is_no_end(cluster: KubernetesCluster) -> None:
     engine = engine_of(cluster)
     handle = engine.submit(order_of())
@@ -214,5 +307,5 @@ def test_a_server_that_is_away_is_no_end(cluster: KubernetesCluster) -> None:
 def test_a_kubeconfig_that_is_missing_is_named(tmp_path: Path) -> None:
     settings = KubernetesSettings(image="x", kubeconfig=str(tmp_path / "none"))
     engine = KubernetesEngine("pool_1", settings, url="http://127.0.0.1:9")
-    with pytest.raises(EngineAway, match="none cannot be used"):
+    with pytest.raises(EngineUnusable, match="none cannot be used"):
         engine.look(["sw-1"])

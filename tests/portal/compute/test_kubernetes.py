@@ -19,7 +19,10 @@ from portal.compute.adapters.engines.kubernetes.reports import (
 )
 from portal.compute.adapters.engines.kubernetes.settings import KubernetesSettings
 from portal.compute.engines import AllocationOrder, AllocationPhase, EndCause
+from portal.compute.models import Pool
 from portal.compute.resources import Amount
+from portal.compute.services.pool_accounts import account_name
+from portal.core.errors import InvalidInput
 from tests.personas import Api, Personas, json_of
 from tests.portal.compute.kubernetes_schema import faults_of
 from tests.processes import ROOT, clean_environment
@@ -176,6 +179,30 @@ def test_without_a_time_limit_a_pod_has_none() -> None:
         ({"python": "python -c id"}, "python is not valid: it must be an interpreter in the image"),
         ({"portal_url": "portal:8000"}, "it must be an address that begins with https:// or"),
         ({"impersonate": "a b"}, "impersonate is not valid: it must be one word without spaces."),
+        ({"project_namespace": "team"}, "it must be such as slipway-{project}."),
+        ({"project_namespace": "{project}{project}"}, "it must be such as slipway-{project}."),
+        ({"project_namespace": "Team-{project}"}, "it must be such as slipway-{project}."),
+        ({"project_namespace": "-{project}"}, "it must be such as slipway-{project}."),
+        ({"project_namespace": "sixteen-letters-{project}"}, "at most 15 characters beside"),
+        (
+            {"project_namespace": "a-{project}", "namespace": "b"},
+            "do not fit together: namespace and project_namespace exclude each other.",
+        ),
+        ({"as_person": True}, "as_person needs people, such as people=alice@example.org=alice."),
+        ({"people": "a@b.org=a"}, "do not fit together: people needs as_person=true."),
+        (
+            {"as_person": True, "people": "a@b.org=a", "impersonate": "x"},
+            "as_person and impersonate exclude each other.",
+        ),
+        ({"as_person": True, "people": "alice"}, "people is not valid: 'alice' is not EMAIL=USER."),
+        (
+            {"as_person": True, "people": "a@b.org=a, A@B.org=b"},
+            "people is not valid: a@b.org has two accounts.",
+        ),
+        (
+            {"as_person": True, "people": "a@b.org=system:admin"},
+            "system:admin is an account of the cluster, and of no person.",
+        ),
     ],
 )
 def test_a_wrong_setting_is_refused_with_the_reason(
@@ -195,6 +222,33 @@ def test_an_administrator_adds_a_pool_in_kubernetes(people: Personas) -> None:
     assert answer.status_code == 201, answer.content
     assert json_of(answer)["engine_label"] == "Kubernetes"
     assert json_of(root.get("pools/k8s"))["settings"] == settings
+
+
+def test_every_project_has_a_namespace_of_its_own() -> None:
+    settings = KubernetesSettings(image="i", project_namespace="slipway-{project}")
+    slugs = ["vision", "vision-2", "a" * 48]
+    assert [settings.namespace_of(slug) for slug in slugs] == [f"slipway-{slug}" for slug in slugs]
+    assert PLAIN.namespace_of("vision") == "default"
+
+
+def test_an_administrator_gives_the_accounts_of_people(people: Personas) -> None:
+    root, bob = Api.of(people.root), Api.of(people.bob)
+    settings = {
+        "image": "i",
+        "as_person": True,
+        "people": f"{people.bob.email}=bob7, x@example.org=oidc:x@example.org",
+    }
+    body = {"name": "k8s", "engine": "kubernetes", "settings": settings}
+    assert root.post("pools", body).status_code == 201
+    pool = Pool.objects.get()
+    assert account_name(pool=pool, user=people.bob) == "bob7"
+    assert json_of(bob.get("pools/k8s/account"))["name"] == "bob7"
+    assert json_of(bob.get("pools/k8s"))["settings"] == {}, "the table is the administrators'"
+    refused = refusal(bob.post("pools/k8s/account", {}))
+    assert (refused.status, refused.code) == (422, "accounts_are_given")
+    with pytest.raises(InvalidInput, match="you have no account there"):
+        account_name(pool=pool, user=people.vera)
+    assert json_of(Api.of(people.vera).get("pools/k8s/account"))["name"] is None
 
 
 def test_the_portal_starts_without_the_client_of_kubernetes() -> None:

@@ -110,9 +110,7 @@ def test_without_a_relay_no_server_starts_in_a_pool(
     assert not quote["can_ever_run"]
 
 
-def test_a_pool_that_runs_no_servers_refuses_them(desk: Desk, people: Personas) -> None:
+def test_a_server_in_a_pool_of_kubernetes_waits_for_its_pod(desk: Desk, people: Personas) -> None:
     body = {"name": "k8s", "engine": "kubernetes", "settings": {"image": "slipway/node"}}
     assert Api.of(people.root).post("pools", body).status_code == 201
-    problem = refusal(desk.api.post(SERVERS, {"name": "a", "tier": "small", "pool": "k8s"}))
-    assert (problem.status, problem.code) == (409, "jobs_only")
-    assert "do not run in Kubernetes yet" in problem.detail
+    assert desk.launch(pool="k8s")["pool"] == "k8s"

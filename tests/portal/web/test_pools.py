@@ -434,6 +434,17 @@ def test_a_person_links_an_account(people: Personas, browse: Browse) -> None:
     assert bob.post(NEW_JOB, _job_form(people, pool="personal")).status_code == 302
 
 
+def test_a_given_account_is_shown_and_needs_no_proof(people: Personas, browse: Browse) -> None:
+    settings = {"image": "i", "as_person": True, "people": f"{people.bob.email}=bob7"}
+    create_pool(name="given", engine="kubernetes", settings=settings)
+    bob, address = browse(people.bob), "/settings/pools/given/account"
+    words = text_of(bob.get(address))
+    assert "belongs to the account bob7, which an administrator gave you" in words
+    assert "Get the command" not in words
+    assert address not in html_of(bob.get("/settings/profile"))
+    assert "you have no account there" in text_of(browse(people.vera).get(address))
+
+
 def test_an_account_page_is_for_those_who_may_use_the_pool(
     people: Personas, browse: Browse
 ) -> None:

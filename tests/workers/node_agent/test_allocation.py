@@ -58,3 +58,19 @@ def test_an_allocation_is_kept_while_the_portal_answers(
 ) -> None:
     always(lambda: not has_left(allocated), for_s=10)
     allocated.connected_again()
+
+
+@pytest.mark.thorough
+def test_a_server_starts_where_the_kernel_gives_no_sandbox(
+    portal: FakePortal, make_machine: Callable[..., Machine]
+) -> None:
+    """As in a pod: its shim opens the socket of the server before the task is confined."""
+    machine = make_machine("--allocation", "gang", "--isolation", "shared")
+    machine.environment = {"SLIPWAY_JOIN_TOKENS": LASTING_TOKEN, "SLIPWAY_ALLOCATION_INDEX": "0"}
+    machine.start().connected()
+    key = portal.state.want("t1", make_spec("slipway-model-server"), node="gang-0")
+    end = eventually(
+        lambda: portal.state.end_of(key), within_s=60, what="the end of a server without a model"
+    )
+    assert "running" in portal.state.kinds(key)
+    assert end.reason == "exit", end.message

@@ -92,6 +92,8 @@ def get_pool_account(request: HttpRequest, pool: str) -> PoolAccountOut:
     """Get one's own account in the system of a pool."""
     principal = require_principal(request)
     row = _pool(principal, pool)
+    if given := pool_accounts.given_account(row, principal.user):
+        return PoolAccountOut(pool=row.name, name=given)
     return _account_out(row, PoolAccount.objects.filter(pool=row, user=principal.user).first())
 
 

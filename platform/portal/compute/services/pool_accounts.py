@@ -2,10 +2,11 @@
 
 A person proves an account by submitting a job of a secret name there, as themselves: its owner is
 what the engine tells, and not what anybody claims. Nothing is derived from a name or an address.
+Where an engine tells no owners, an administrator gives the accounts, in the settings of the pool.
 """
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from portal.accounts import audit
@@ -30,6 +31,16 @@ def account_name(*, pool: Pool, user: User) -> str:
     if not has_accounts(pool):
         return ""
     _refuse_service_account(pool, user)
+    given = _given_accounts(pool)
+    if given is not None:
+        if user.email.lower() not in given:
+            raise InvalidInput(
+                f"Work in pool {pool.name} belongs to people, and you have no account there.",
+                code="account_not_given",
+                field="pool",
+                next_step=f"Ask an administrator to add {user.email} to `people` of the pool.",
+            )
+        return given[user.email.lower()]
     account = PoolAccount.objects.filter(pool=pool, user=user).first()
     if account is None or not account.unix_name:
         raise InvalidInput(
@@ -42,9 +53,9 @@ def account_name(*, pool: Pool, user: User) -> str:
 
 
 def accounts_of(principal: Principal) -> list[tuple[Pool, PoolAccount | None]]:
-    """Return the pools in which work belongs to one's own account, each with that account."""
+    """Return the pools in which one proves an account, each with that account."""
     pools = Pool.objects.visible_to(principal).order_by("name")
-    personal = [pool for pool in pools if has_accounts(pool)]
+    personal = [pool for pool in pools if proves_accounts(pool)]
     if not personal:
         return []
     rows = PoolAccount.objects.filter(pool__in=personal, user=principal.user)
@@ -63,7 +74,7 @@ def proof_command(pool: Pool, account: PoolAccount | None) -> str | None:
 
 def unlinked_pools(pools: Sequence[Pool], user: User) -> list[Pool]:
     """Return those of `pools` in which a person has to link an account before any work."""
-    personal = [pool for pool in pools if has_accounts(pool)]
+    personal = [pool for pool in pools if proves_accounts(pool)]
     if not personal:
         return []
     accounts = PoolAccount.objects.filter(pool__in=personal, user=user).exclude(unix_name="")
@@ -76,10 +87,26 @@ def has_accounts(pool: Pool) -> bool:
     return engine_kinds()[pool.engine].needs_account(pool.settings)
 
 
+def proves_accounts(pool: Pool) -> bool:
+    """Return True if people prove their accounts in a pool."""
+    return has_accounts(pool) and _given_accounts(pool) is None
+
+
+def given_account(pool: Pool, user: User) -> str | None:
+    """Return the account that an administrator gave a person in a pool, None without one."""
+    given = _given_accounts(pool) if has_accounts(pool) else None
+    return (given or {}).get(user.email.lower())
+
+
+def _given_accounts(pool: Pool) -> Mapping[str, str] | None:
+    """Return the accounts in the settings of a pool by e-mail, None where people prove theirs."""
+    return engine_kinds()[pool.engine].given_accounts(pool.settings)
+
+
 def request_link(*, pool: Pool, user: User) -> PoolAccount:
     """Create the code of a proof, or return the one that is waited for. A linked account stays.
 
-    Raises InvalidInput for a pool without accounts of people.
+    Raises InvalidInput for a pool without accounts of people, or whose administrator gives them.
     """
     if not has_accounts(pool):
         raise InvalidInput(
@@ -87,6 +114,13 @@ def request_link(*, pool: Pool, user: User) -> PoolAccount:
             code="no_accounts",
             field="pool",
             next_step="Submit a job there.",
+        )
+    if _given_accounts(pool) is not None:
+        raise InvalidInput(
+            f"An administrator gives the accounts of pool {pool.name}, so none is linked.",
+            code="accounts_are_given",
+            field="pool",
+            next_step=f"Ask an administrator to add {user.email} to `people` of the pool.",
         )
     _refuse_service_account(pool, user)
     recent = clock.now() - PROOF_WITHIN

@@ -2,7 +2,6 @@
 
 from django.conf import settings
 
-from portal.compute.engines import engine_kinds
 from portal.compute.models import Node, Pool
 from portal.core.errors import Conflict
 from portal.workloads.models import Lease, Workload
@@ -31,14 +30,6 @@ def relay_target(workload: Workload) -> RelayTarget | None:
 
 def require_relay(pool: Pool | None) -> None:
     """Raise Conflict if work in a pool could never be reached in this installation."""
-    kind = engine_kinds().get(pool.engine) if pool is not None else None
-    if pool is not None and kind is not None and not kind.runs_servers:
-        raise Conflict(
-            f"Pool {pool.name} runs jobs alone: notebook servers and endpoints do not run in "
-            f"{kind.label} yet.",
-            code="jobs_only",
-            next_step="Leave the pool out, or choose another one.",
-        )
     if pool is not None and not settings.SLIPWAY_HAS_RELAY:
         raise Conflict(
             f"Nothing in pool {pool.name} can be reached: this installation runs no relay.",

@@ -47,7 +47,6 @@ class LocalEngineKind:
     """Settings: `places`, the number of tasks that run at once."""
 
     label = "Local processes"
-    runs_servers = True
 
     def __init__(self, data_dir: Path, url: str, task_python: str = "") -> None:
         self._data_dir = data_dir
@@ -77,6 +76,9 @@ class LocalEngineKind:
     def needs_account(self, settings: Mapping[str, Any]) -> bool:
         """Return False: processes belong to the user of the portal."""
         return False
+
+    def given_accounts(self, settings: Mapping[str, Any]) -> None:
+        """Return None: no administrator gives accounts here."""
 
     def link_command(self, settings: Mapping[str, Any], name: str) -> str:
         """Return nothing: there is no account to prove."""

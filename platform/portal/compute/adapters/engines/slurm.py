@@ -100,7 +100,6 @@ class SlurmEngineKind:
     """Pools of Slurm partitions."""
 
     label = "Slurm"
-    runs_servers = True
 
     def __init__(self, url: str, python: str, task_python: str = "") -> None:
         """Agents reach the portal at `url`, unless the pool says otherwise."""
@@ -128,6 +127,9 @@ class SlurmEngineKind:
     def needs_account(self, settings: Mapping[str, Any]) -> bool:
         """Return True if jobs belong to the person who submits them."""
         return bool(settings.get("as_person"))
+
+    def given_accounts(self, settings: Mapping[str, Any]) -> None:
+        """Return None: no administrator gives accounts here."""
 
     def link_command(self, settings: Mapping[str, Any], name: str) -> str:
         """Return the command to run on a login node."""

@@ -10,8 +10,10 @@ from portal.accounts.principal import require_principal
 from portal.compute.models import Pool, PoolAccount
 from portal.compute.services.pool_accounts import (
     PROOF_WITHIN,
+    given_account,
     has_accounts,
     proof_command,
+    proves_accounts,
     request_link,
 )
 from portal.core.errors import NotFound
@@ -38,7 +40,9 @@ def pool_account(request: HttpRequest, pool: str) -> HttpResponse:
     context = {
         "pool": pool_row,
         "account": account,
-        "has_accounts": has_accounts(pool_row),
+        "has_accounts": proves_accounts(pool_row),
+        "is_given": has_accounts(pool_row),
+        "given": given_account(pool_row, principal.user),
         "command": command,
         "expires_at": account.asked_at + PROOF_WITHIN
         if command and account is not None and account.asked_at is not None

@@ -1,59 +1,41 @@
-"""Calls of the API of Kubernetes, by its official client. Answers are the API's own documents.
+"""One namespace of a cluster: the objects of allocations, and what explains them."""
 
-They are not turned into the client's classes, which check what servers of other versions send.
-"""
-
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import urlsplit
 
-import urllib3
-from kubernetes import client
-from kubernetes.client.exceptions import ApiException
-from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
-
+from portal.compute.adapters.engines.kubernetes.connection import (
+    Connection,
+    Denied,
+    Document,
+    NotAllowed,
+)
 from portal.compute.adapters.engines.kubernetes.manifests import ALLOCATION, POOL, Manifest
-from portal.compute.adapters.engines.kubernetes.settings import KubernetesSettings
 from portal.compute.engines import EngineAway
 
-Document = Mapping[str, Any]
-# Seconds to connect, and to read an answer.
-_PATIENCE_S: Final = (5.0, 20.0)
-_UNAUTHORIZED: Final = 401
-_FORBIDDEN: Final = 403
-_NOT_FOUND: Final = 404
-_CONFLICT: Final = 409
-# Answers that say that the order itself is wrong.
-_REFUSALS: Final = frozenset({400, _FORBIDDEN, 422})
 _TAIL_LINES: Final = 20
-
-
-class Denied(Exception):
-    """The API refuses an object: an admission rule, a quota, or a value that is not valid."""
-
-    @property
-    def is_quota(self) -> bool:
-        """True if it may be accepted once others have ended."""
-        return "exceeded quota" in str(self)
 
 
 class Cluster:
     """One namespace of a cluster, for one pool. Calls raise EngineAway."""
 
-    def __init__(self, pool: str, settings: KubernetesSettings) -> None:
+    def __init__(self, pool: str, connection: Connection, namespace: str) -> None:
+        self.namespace = namespace
         self._pool = pool
-        self._settings = settings
-        self._namespace = settings.namespace
-        self._client: client.ApiClient | None = None
+        self._connection = connection
+
+    def labels(self) -> Mapping[str, str]:
+        """Return the labels of the namespace itself. Raises NotAllowed, also if there is none."""
+        document = self._connection.call("read_namespace", self.namespace)
+        labels: Mapping[str, str] = document["metadata"].get("labels") or {}
+        return labels
 
     # Allocations
 
     def create_config_map(self, manifest: Manifest) -> Document:
         """Create the ConfigMap of an allocation, and return it or the one that exists."""
         try:
-            made: Document = self._call(
-                lambda core: core.create_namespaced_config_map(self._namespace, manifest, **_RAW)
+            made: Document = self._connection.call(
+                "create_namespaced_config_map", self.namespace, manifest
             )
             return made
         except FileExistsError:
@@ -66,8 +48,8 @@ class Cluster:
     def config_map(self, name: str) -> Document | None:
         """Return the ConfigMap of an allocation, None if there is none."""
         try:
-            document: Document = self._call(
-                lambda core: core.read_namespaced_config_map(name, self._namespace, **_RAW)
+            document: Document = self._connection.call(
+                "read_namespaced_config_map", name, self.namespace
             )
             return document
         except FileNotFoundError:
@@ -81,19 +63,18 @@ class Cluster:
         """Note something in the ConfigMap of an allocation. One that is gone is no error."""
         body = {"metadata": {"annotations": dict(annotations)}}
         try:
-            self._call(
-                lambda core: core.patch_namespaced_config_map(name, self._namespace, body, **_RAW)
-            )
+            self._connection.call("patch_namespaced_config_map", name, self.namespace, body)
         except FileNotFoundError:
             return
 
     def remove_allocation(self, name: str) -> None:
         """Delete the ConfigMap of an allocation, with all that it owns."""
         try:
-            self._call(
-                lambda core: core.delete_namespaced_config_map(
-                    name, self._namespace, propagation_policy="Background", **_RAW
-                )
+            self._connection.call(
+                "delete_namespaced_config_map",
+                name,
+                self.namespace,
+                propagation_policy="Background",
             )
         except FileNotFoundError:
             return
@@ -101,20 +82,25 @@ class Cluster:
     def create_secret(self, manifest: Manifest) -> None:
         """Create the Secret of an allocation, unless it exists."""
         try:
-            self._call(
-                lambda core: core.create_namespaced_secret(self._namespace, manifest, **_RAW)
-            )
+            self._connection.call("create_namespaced_secret", self.namespace, manifest)
         except FileExistsError:
             return
 
     # Pods
 
-    def create_pod(self, manifest: Manifest) -> None:
-        """Create a pod, unless it exists. Raises Denied."""
+    def create_pod(self, manifest: Manifest, *, account: str = "") -> None:
+        """Create a pod, unless it exists, as the user `account` if given. Raises Denied."""
         try:
-            self._call(lambda core: core.create_namespaced_pod(self._namespace, manifest, **_RAW))
+            self._connection.call(
+                "create_namespaced_pod", self.namespace, manifest, account=account
+            )
         except FileExistsError:
             return
+        except NotAllowed as error:
+            if not account:
+                raise
+            # It concerns the work of one person, and not the pool.
+            raise Denied(str(error)) from error
 
     def pods(self) -> list[Document]:
         """Return all pods of the pool."""
@@ -127,17 +113,18 @@ class Cluster:
     def delete_pod(self, name: str) -> None:
         """Ask a pod to end within its grace. One that is gone is no error."""
         try:
-            self._call(lambda core: core.delete_namespaced_pod(name, self._namespace, **_RAW))
+            self._connection.call("delete_namespaced_pod", name, self.namespace)
         except FileNotFoundError:
             return
 
     def last_line(self, pod: str) -> str:
         """Return the last line that the agent in a pod has printed, "" if it cannot be read."""
         try:
-            answer: str = self._call(
-                lambda core: core.read_namespaced_pod_log(
-                    pod, self._namespace, tail_lines=_TAIL_LINES, **_RAW
-                ),
+            answer: str = self._connection.call(
+                "read_namespaced_pod_log",
+                pod,
+                self.namespace,
+                tail_lines=_TAIL_LINES,
                 parse=lambda data: data.decode("utf-8", "replace"),
             )
         except (Denied, FileNotFoundError, EngineAway):
@@ -161,7 +148,7 @@ class Cluster:
     def node(self, name: str) -> Document | None:
         """Return a node, None if the account may not read nodes."""
         try:
-            node: Document = self._call(lambda core: core.read_node(name, **_RAW))
+            node: Document = self._connection.call("read_node", name)
             return node
         except (Denied, EngineAway, FileNotFoundError):
             return None
@@ -170,110 +157,15 @@ class Cluster:
         """Return the quotas of the namespace, none if the account may not read them."""
         return self._allowed("list_namespaced_resource_quota")
 
-    # The client
-
     def _items(self, method: str, label_selector: str) -> list[Document]:
-        answer = self._call(
-            lambda core: getattr(core, method)(
-                self._namespace, label_selector=label_selector, **_RAW
-            )
-        )
+        answer = self._connection.call(method, self.namespace, label_selector=label_selector)
         items: list[Document] = answer.get("items") or []
         return items
 
-    def _allowed(self, method: str, **options: str) -> list[Document]:
+    def _allowed(self, method: str, **options: Any) -> list[Document]:
         try:
-            answer = self._call(
-                lambda core: getattr(core, method)(self._namespace, **options, **_RAW)
-            )
-        except (Denied, _NotAllowed):
+            answer = self._connection.call(method, self.namespace, **options)
+        except (Denied, NotAllowed):
             return []
         items: list[Document] = answer.get("items") or []
         return items
-
-    def _call(
-        self,
-        call: Callable[[client.CoreV1Api], Any],
-        parse: Callable[[bytes], Any] = json.loads,
-    ) -> Any:
-        """Make one request and return its parsed answer.
-
-        Raises EngineAway, Denied, FileExistsError and FileNotFoundError.
-        """
-        try:
-            answer = call(client.CoreV1Api(self._connect()))
-            return parse(answer.data)
-        except ApiException as error:
-            raise self._error_of(error) from error
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            reason = getattr(error, "reason", None) or error
-            raise EngineAway(f"{self._server()}: {str(reason).rpartition(': ')[2]}") from error
-        except ValueError as error:
-            raise EngineAway(f"{self._server()} answers with something else than JSON") from error
-
-    def _connect(self) -> client.ApiClient:
-        if self._client is None:
-            settings = self._settings
-            configuration = client.Configuration()
-            configuration.retries = False
-            try:
-                if settings.kubeconfig:
-                    load_kube_config(
-                        settings.kubeconfig,
-                        context=settings.context or None,
-                        client_configuration=configuration,
-                        persist_config=False,
-                    )
-                else:
-                    load_incluster_config(client_configuration=configuration)
-            except (ConfigException, OSError, ValueError) as error:
-                place = settings.kubeconfig or "the account of the portal's own pod"
-                raise EngineAway(f"{place} cannot be used: {error}") from error
-            self._client = client.ApiClient(configuration)
-            if settings.impersonate:
-                self._client.set_default_header("Impersonate-User", settings.impersonate)
-        return self._client
-
-    def _server(self) -> str:
-        if self._client is None:
-            return "Kubernetes"
-        return str(urlsplit(self._client.configuration.host).netloc)
-
-    def _error_of(self, error: ApiException) -> Exception:
-        message = _message_of(error)
-        if error.status == _UNAUTHORIZED:
-            self._client = None  # its credentials may have been replaced in the file
-            return EngineAway(f"it does not accept the credentials of the pool: {message}")
-        if error.status == _NOT_FOUND and "namespaces" not in message:
-            return FileNotFoundError(message)
-        if error.status == _CONFLICT and _reason_of(error) == "AlreadyExists":
-            return FileExistsError(message)
-        if error.status == _FORBIDDEN and "cannot " in message and " resource " in message:
-            return _NotAllowed(message)
-        if error.status in _REFUSALS:
-            return Denied(message)
-        return EngineAway(message)
-
-
-class _NotAllowed(EngineAway):
-    """The account of the pool lacks a right, which an administrator can give."""
-
-
-# Every call returns the answer as it came.
-_RAW: Final[dict[str, Any]] = {"_preload_content": False, "_request_timeout": _PATIENCE_S}
-
-
-def _status_of(error: ApiException) -> Document:
-    try:
-        document = json.loads(error.body or "")
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
-def _reason_of(error: ApiException) -> str:
-    return str(_status_of(error).get("reason", ""))
-
-
-def _message_of(error: ApiException) -> str:
-    return str(_status_of(error).get("message") or f"{error.status} {error.reason}")

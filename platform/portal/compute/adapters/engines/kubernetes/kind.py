@@ -17,8 +17,6 @@ class KubernetesEngineKind:
     """Pools of namespaces in Kubernetes."""
 
     label = "Kubernetes"
-    # A task that listens on a socket of its shim does not start in a pod yet.
-    runs_servers = False
 
     def __init__(self, url: str) -> None:
         """Agents reach the portal at `url`, unless the pool says otherwise."""
@@ -36,6 +34,9 @@ class KubernetesEngineKind:
             name = ".".join(str(part) for part in first["loc"]) or "settings"
             if first["type"] == "extra_forbidden":
                 message = f"A Kubernetes pool has no setting {name}."
+            elif not first["loc"]:
+                reason = first["msg"].removeprefix("Value error, ")
+                message = f"The settings do not fit together: {reason}."
             else:
                 reason = first["msg"].removeprefix("Value error, ")
                 message = f"The setting {name} is not valid: {reason}."
@@ -46,8 +47,12 @@ class KubernetesEngineKind:
             ) from error
 
     def needs_account(self, settings: Mapping[str, Any]) -> bool:
-        """Return False: Kubernetes does not store who made a pod, so no account can be proved."""
-        return False
+        """Return True if pods are created as the person who submits the work."""
+        return bool(settings.get("as_person"))
+
+    def given_accounts(self, settings: Mapping[str, Any]) -> Mapping[str, str] | None:
+        """Return the table of an administrator: Kubernetes stores no owner that proves one."""
+        return KubernetesSettings.model_validate(dict(settings)).accounts
 
     def link_command(self, settings: Mapping[str, Any], name: str) -> str:
         """Return nothing: there is no account to prove."""

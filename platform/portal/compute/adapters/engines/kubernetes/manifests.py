@@ -20,10 +20,12 @@ Manifest = dict[str, Any]
 POOL: Final = "slipway/pool"
 ALLOCATION: Final = "slipway/allocation"
 TASKS: Final = "slipway/tasks"
-# Annotations of the ConfigMap: all pods were made; why not yet; how the allocation ended.
+# Annotations of the ConfigMap: all pods were made; why not yet; how the allocation ended; the
+# person as whom its pods are made.
 CREATED: Final = "slipway/created"
 PROBLEM: Final = "slipway/problem"
 END: Final = "slipway/end"
+ACCOUNT: Final = "slipway/account"
 PODS: Final = "pods.json"
 CONTAINER: Final = "agent"
 # The agent reports the end of its task, and sends the log, after the grace of the task.
@@ -52,13 +54,14 @@ def config_map(
 ) -> Manifest:
     """Return what stands for the allocation. `options` are given to every agent."""
     pods = [_pod(order, settings, index, pool, options) for index in range(order.tasks)]
+    annotations = {TASKS: str(order.tasks)} | ({ACCOUNT: order.account} if order.account else {})
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
             "name": order.name,
             "labels": _labels(order, pool),
-            "annotations": {TASKS: str(order.tasks)},
+            "annotations": annotations,
         },
         "data": {PODS: json.dumps(pods)},
     }

@@ -44,6 +44,7 @@ _EVENTS: Final[Mapping[str, EndCause]] = {
 }
 # A pod is gone in truth when it should have ended so long ago: its node does not answer.
 _LATE_S: Final = 60.0
+_FAILED_PULL: Final = "Failed to pull image"
 
 
 @dataclass(frozen=True)
@@ -177,14 +178,21 @@ def waiting_reason(pod: Document, around: Surroundings) -> str:
     if condition := _unscheduled(pod):
         text: str = condition.get("message") or condition.get("reason") or ""
         return text
+    warnings = around.warnings.get(pod["metadata"]["name"], ())
     for status in _containers(pod):
         state = status["state"].get("waiting") or {}
         if state.get("reason", "ContainerCreating") != "ContainerCreating":
-            return _joined(state["reason"], state.get("message"))
-    if warnings := around.warnings.get(pod["metadata"]["name"]):
+            # Of a pull that will be tried again, the state has only the name of the image.
+            pulls = [event["message"] for event in warnings if _is_failed_pull(event)]
+            return _joined(state["reason"], pulls[-1] if pulls else state.get("message"))
+    if warnings:
         return _joined(warnings[-1].get("reason"), warnings[-1].get("message"))
     node = pod["spec"].get("nodeName")
     return f"ContainerCreating on node {node}" if node else ""
+
+
+def _is_failed_pull(event: Document) -> bool:
+    return event.get("reason") == "Failed" and str(event.get("message")).startswith(_FAILED_PULL)
 
 
 def is_explained_by_events(pod: Document) -> bool:
