@@ -53,3 +53,10 @@ def slurm_conf(
     ]
     lines.append(f"PartitionName=main Nodes=n[1-{nodes}] Default=YES MaxTime=60 State=UP")
     return "\n".join(lines) + "\n"
+
+
+def with_lines(conf: str, lines: Sequence[str]) -> str:
+    """Return a slurm.conf with other values, or more, for some of its parameters."""
+    names = {line.partition("=")[0] for line in lines}
+    kept = [line for line in conf.splitlines() if line.partition("=")[0] not in names]
+    return "\n".join([*lines, *kept]) + "\n"

@@ -438,10 +438,15 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/settings/pools/new"): {
         "name": "new-pool",
         "engine": "local",
+        "price_percent": "100",
         "most_requests": "5",
         "audience": "all",
     },
-    ("POST", "/settings/pools/{pool}"): {"most_requests": "5", "audience": "all"},
+    ("POST", "/settings/pools/{pool}"): {
+        "most_requests": "5",
+        "price_percent": "100",
+        "audience": "all",
+    },
     ("POST", "/settings/pools/{pool}/change"): {"do": "close"},
     ("POST", "/settings/tiers/new"): {
         "name": "New tier",

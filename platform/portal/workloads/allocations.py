@@ -32,6 +32,7 @@ from portal.compute.services.node_registration import create_allocation_tokens, 
 from portal.compute.services.pool_accounts import account_name, check_links, has_open_links
 from portal.core import clock
 from portal.core.errors import InvalidInput
+from portal.workloads.allocation_usage import is_usage_due, record_bill, record_usage
 from portal.workloads.completion import advance_workload, begin_stopping, close_lease
 from portal.workloads.lifecycle import (
     ACTIVE,
@@ -84,7 +85,8 @@ def use_of_pool(pool: Pool) -> str:
 def _tend(pool: Pool) -> None:
     open_ones = list(Allocation.objects.open().filter(pool=pool).select_related("workload"))
     links = has_open_links(pool)
-    if not open_ones and not links and not Workload.objects.waiting_in(pool.pk).exists():
+    is_idle = not open_ones and not links and not is_usage_due(pool)
+    if is_idle and not Workload.objects.waiting_in(pool.pk).exists():
         return
     engine = engine_kinds()[pool.engine].open(pool.pk, pool.settings)
     if links:
@@ -101,6 +103,7 @@ def _tend(pool: Pool) -> None:
         _follow(engine, allocation, report)
     _note_problem(pool, "")
     _order_waiting(pool, engine)
+    record_usage(pool, engine)
 
 
 def _note_problem(pool: Pool, problem: str) -> None:
@@ -266,6 +269,7 @@ def _conclude(
             return
         _close_leases(allocation, workload, cause, detail)
         end_allocation(reserved_for=allocation.reserved_for)
+        record_bill(allocation, workload, ended_at=timestamp)
         workload.refresh_from_db()
         if workload.status == WorkloadState.QUEUED:
             _conclude_waiting(allocation, workload, cause, detail, is_refused=is_refused)

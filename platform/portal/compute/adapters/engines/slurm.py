@@ -27,6 +27,7 @@ from portal.compute.engines import (
     EngineAway,
     EngineRefused,
     Owner,
+    Usage,
 )
 from portal.core.errors import InvalidInput
 
@@ -218,6 +219,19 @@ class SlurmEngine:
         pairs = (line.strip().partition(_SEPARATOR) for line in lines)
         return frozenset(Owner(user, int(number)) for number, _, user in pairs)
 
+    def usage(self, handles: Sequence[str]) -> Mapping[str, Usage]:
+        """Return what the accounting of the site has of ended jobs."""
+        done = self._run(
+            *("sacct", "--noheader", "--parsable2", "--allocations", "--duplicates"),
+            *(f"--jobs={','.join(handles)}", "--starttime=now-30days"),
+            "--format=JobIDRaw,State,End,ElapsedRaw,CPUTimeRAW,AllocNodes,AllocTRES",
+        )
+        if done.returncode:
+            if _has_no_accounting(done.stderr):
+                return {}
+            raise EngineAway(_last_line(done.stderr))
+        return _usages(done.stdout)
+
     # Orders
 
     def _options(self, order: AllocationOrder) -> list[str]:
@@ -381,6 +395,19 @@ def _report(line: _JobLine) -> AllocationReport:
     cause = _CAUSES.get(line.state, EndCause.FAILED)
     detail = "" if line.reason in ("None", "") else line.reason
     return AllocationReport(AllocationPhase.ENDED, f"{line.state} {detail}".strip(), cause)
+
+
+def _usages(text: str) -> dict[str, Usage]:
+    usages = {}
+    for line in text.splitlines():
+        handle, state, end, *rest = line.strip().split(_SEPARATOR)
+        has_ended = state.partition(" ")[0] not in _WAITING | _GRANTED and end != "Unknown"
+        if not has_ended or not _HANDLE.fullmatch(handle):
+            continue
+        elapsed, cpu, machines, resources = rest
+        if elapsed.isdecimal() and cpu.isdecimal() and machines.isdecimal():
+            usages[handle] = Usage(int(elapsed), int(machines), int(cpu), resources[:300])
+    return usages
 
 
 _TEMPORARY: Final = (
