@@ -6,6 +6,7 @@ It needs the Debian packages slurmdbd, slurm-wlm-mysql-plugin and mariadb-server
 import getpass
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db")
@@ -24,7 +25,9 @@ def accounting_lines(folder: Path, port: int) -> list[str]:
     ]
 
 
-def write_accounting(folder: Path, *, host: str, ports: tuple[int, int]) -> None:
+def write_accounting(
+    folder: Path, *, host: str, ports: tuple[int, int], more_lines: Sequence[str] = ()
+) -> None:
     """Write slurmdbd.conf and create an empty database. `ports` are slurmdbd's and MariaDB's."""
     user = getpass.getuser()
     conf = folder / "slurmdbd.conf"
@@ -46,6 +49,7 @@ def write_accounting(folder: Path, *, host: str, ports: tuple[int, int]) -> None
                 "StorageUser=slurm",
                 "StoragePass=slurm",
                 f"StorageLoc={_DATABASE}",
+                *more_lines,
                 "",
             )
         ),

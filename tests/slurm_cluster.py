@@ -46,6 +46,7 @@ class SlurmCluster:
     cpus: int
     memory_mb: int
     has_accounting: bool = False
+    more_lines: Sequence[str] = ()
     programs: dict[str, Program] = field(default_factory=dict)
 
     @property
@@ -138,8 +139,12 @@ class SlurmCluster:
         if self.has_accounting:
             text = with_lines(text, accounting_lines(self.folder, self.ports[-2]))
             write_accounting(
-                self.folder, host=socket.gethostname(), ports=(self.ports[-2], self.ports[-1])
+                self.folder,
+                host=socket.gethostname(),
+                ports=(self.ports[-2], self.ports[-1]),
+                more_lines=self.more_lines,
             )
+        text = with_lines(text, self.more_lines)
         self.conf.write_text(text, "utf-8")
 
     def start_accounting(self) -> None:
@@ -176,11 +181,15 @@ def running_slurm(
     cpus: int = 2,
     memory_mb: int = 4000,
     has_accounting: bool = False,
+    more_lines: Sequence[str] = (),
 ) -> Iterator[SlurmCluster]:
-    """Yield a cluster whose nodes are idle. Its folder must be new."""
+    """Yield a cluster whose nodes are idle. Its folder must be new.
+
+    `more_lines` are for slurm.conf, and for slurmdbd.conf where there is accounting.
+    """
     folder.mkdir(mode=0o755)
     ports = free_ports(nodes + 1 + (2 if has_accounting else 0))
-    cluster = SlurmCluster(folder, ports, nodes, cpus, memory_mb, has_accounting)
+    cluster = SlurmCluster(folder, ports, nodes, cpus, memory_mb, has_accounting, more_lines)
     cluster.write()
     try:
         cluster.start("munged")

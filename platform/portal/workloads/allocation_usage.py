@@ -20,7 +20,7 @@ from portal.workloads.models import Allocation, AllocationUsage, Lease, Workload
 log = structlog.get_logger(__name__)
 _FIRST_AFTER = timedelta(seconds=5)
 _GIVE_UP_AFTER = timedelta(days=1)
-_BATCH = 200
+_BATCH = 20
 _SHOWN = 50
 
 

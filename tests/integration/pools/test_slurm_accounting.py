@@ -4,12 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.pools.jobs import JOBS, TINY, prepare, submit, wait_for_state
+from tests.integration.pools.jobs import JOBS, prepare, submit, wait_for_state
 from tests.portals import RunningPortal, running_slipway
 from tests.processes import wait_for
 from tests.slurm_accounting import PROGRAMS as ACCOUNTING
 from tests.slurm_cluster import PROGRAMS, SlurmCluster, missing_programs, running_slurm
 
+# nano-USD an hour of the tier cpu-tiny.
+HALF_PRICE = 10_000_000
 _MISSING = missing_programs((*PROGRAMS, *ACCOUNTING))
 pytestmark = [
     pytest.mark.integration,
@@ -77,6 +79,5 @@ def test_slurms_accounting_stands_beside_the_bill(
         assert usage["billed_nano_usd"] == job["cost_nano_usd"]
         # Slurm counts from before the agents join until after they have left.
         assert 3 <= usage["billed_s"] / 2 <= int(elapsed) + 1
-        hourly = TINY["nano_usd_per_hour"] // 2
-        assert usage["accounted_nano_usd"] == hourly * usage["accounted_s"] // 3600
+        assert usage["accounted_nano_usd"] == HALF_PRICE * usage["accounted_s"] // 3600
         assert usage["difference_nano_usd"] > 0
