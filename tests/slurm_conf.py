@@ -51,6 +51,7 @@ def slurm_conf(
         f"CPUs={cpus} RealMemory={memory_mb} State=UNKNOWN"
         for number in range(1, nodes + 1)
     ]
+    lines.append(f"PartitionName=short Nodes=n[1-{nodes}] DefaultTime=1 MaxTime=1 State=UP")
     lines.append(f"PartitionName=main Nodes=n[1-{nodes}] Default=YES MaxTime=60 State=UP")
     return "\n".join(lines) + "\n"
 

@@ -10,6 +10,7 @@ import pytest
 from portal.accounts.models import AuditEvent
 from portal.compute.adapters.engines.local import LocalEngineKind
 from portal.compute.engines import (
+    AllocationOrder,
     AllocationPhase,
     AllocationReport,
     EndCause,
@@ -28,6 +29,7 @@ from portal.core.clock import frozen
 from portal.core.errors import Unauthenticated
 from portal.spend.meter import meter
 from portal.spend.models import Line
+from portal.training.models import Checkpoint
 from portal.workloads.allocations import tend_allocations
 from portal.workloads.costs import unix_ms
 from portal.workloads.models import Allocation, AllocationUsage, Lease, Workload
@@ -205,11 +207,11 @@ def test_a_price_outside_of_its_range_is_refused(root: Api, percent: Any) -> Non
     assert refusal(root.patch("pools/twin", {"price_percent": percent})).field == "price_percent"
 
 
-def join_as_allocation(workload: Workload) -> None:
+def join_as_allocation(workload: Workload, *, epoch: int = 1) -> None:
     """Join the node that an engine would start for a workload in a pool."""
     assert workload.pool is not None
     allocation = Allocation.objects.create(
-        workload=workload, pool=workload.pool, epoch=1, state="submitted", handle="1"
+        workload=workload, pool=workload.pool, epoch=epoch, state="submitted", handle="1"
     )
     name = f"{allocation.name}-0"
     (secret,) = create_allocation_tokens(
@@ -263,11 +265,16 @@ class Accountant:
     def __init__(self) -> None:
         self.known: dict[str, Usage] = {}
         self.is_away = False
+        self.cause = EndCause.FINISHED
 
     def look(self, handles: Sequence[str]) -> Mapping[str, AllocationReport]:
         """Every allocation has ended."""
-        ended = AllocationReport(AllocationPhase.ENDED, cause=EndCause.FINISHED)
+        ended = AllocationReport(AllocationPhase.ENDED, cause=self.cause)
         return dict.fromkeys(handles, ended)
+
+    def submit(self, order: AllocationOrder) -> str:
+        """Take everything, and never begin."""
+        return order.name
 
     def usage(self, handles: Sequence[str]) -> Mapping[str, Usage]:
         """Return what the test has written."""
@@ -346,3 +353,54 @@ def test_the_bill_of_a_pool_is_for_administrators(root: Api, bob: Api) -> None:
     assert bob.get("pools/twin/usage").status_code == 403
     assert root.get("pools/none/usage").status_code == 404
     assert refusal(root.get("pools/twin/usage?window=ever")).field == "window"
+
+
+def reach_limit(workload: Workload, *, step: int | None = None) -> None:
+    """Run a workload in a new allocation until its time limit."""
+    workload.refresh_from_db()
+    assert workload.pool is not None
+    Allocation.objects.open().filter(workload=workload).update(state="ended", ended_at=clock.now())
+    join_as_allocation(workload, epoch=workload.epoch + 1)
+    run_passes()
+    run(workload)
+    Lease.objects.filter(workload=workload, ended_at=None).update(step=step)
+    finish(workload, "preempted")
+    tend_allocations()
+    workload.refresh_from_db()
+
+
+@pytest.mark.parametrize(
+    ("steps", "saves", "state"),
+    [
+        ((None,) * 5, False, "failed"),
+        ((9, 9, 8, 9, 9), False, "failed"),
+        ((1, 2, 3, 4, 5), False, "queued"),
+        ((9, 9, 8, 9, 9), True, "queued"),
+    ],
+)
+def test_a_job_that_reaches_the_time_limit_again_and_again_needs_progress(
+    root: Api,
+    bob: Api,
+    machine: Machine,
+    accountant: Accountant,
+    steps: tuple[int | None, ...],
+    saves: bool,
+    state: str,
+) -> None:
+    accountant.cause = EndCause.TIME_LIMIT
+    make_pool(root)
+    workload = workload_of(made_job(bob, pool="twin"))
+    start = clock.now()
+    for number, step in enumerate(steps):
+        with frozen(start + timedelta(minutes=number)):
+            assert workload.state == "queued"
+            if saves and number == 2:
+                Checkpoint.objects.create(
+                    job_id=workload.pk, step=9, size_bytes=1, attempt=2, created_at=clock.now()
+                )
+            reach_limit(workload, step=step)
+    assert workload.state == state
+    if state == "failed":
+        shown = json_of(bob.get(f"projects/vision/jobs/{workload.pk}"))["workload"]
+        assert "5 times in a row without a new checkpoint" in shown["explanation"]
+        assert "Save checkpoints more often" in shown["next_step"]

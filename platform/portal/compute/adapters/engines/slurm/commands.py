@@ -171,7 +171,7 @@ class SlurmEngine:
         """Ask the accounting, where the site has one."""
         done = self._run(
             *("sacct", "--noheader", "--parsable2", "--allocations", "--duplicates", choice),
-            *("--starttime=now-30days", "--format=JobIDRaw,State,Reason"),
+            *("--starttime=now-30days", "--format=JobIDRaw,State,Reason,Elapsed,Timelimit"),
         )
         if done.returncode:
             if _has_no_accounting(done.stderr):
@@ -218,18 +218,33 @@ class SlurmEngine:
             raise EngineAway(f"{command[0]} did not answer within {_PATIENCE_S:g} s") from error
 
 
-_FORMAT: Final = f"--format=%A{_SEPARATOR}%T{_SEPARATOR}%r"
+_FORMAT: Final = f"--format={_SEPARATOR.join(('%A', '%T', '%r', '%M', '%l'))}"
 
 
 def _parsed(text: str) -> list[JobLine]:
     lines = []
     for line in text.splitlines():
         handle, _, rest = line.strip().partition(_SEPARATOR)
-        state, _, reason = rest.partition(_SEPARATOR)
+        state, _, rest = rest.partition(_SEPARATOR)
+        reason, _, times = rest.partition(_SEPARATOR)
+        elapsed, _, limit = times.partition(_SEPARATOR)
         if HANDLE.fullmatch(handle):
             # sacct writes "CANCELLED by 1001".
-            lines.append(JobLine(handle, state.partition(" ")[0].rstrip("+"), reason.strip()))
+            state = state.partition(" ")[0].rstrip("+")
+            lines.append(JobLine(handle, state, reason.strip(), _seconds(elapsed), _seconds(limit)))
     return lines
+
+
+def _seconds(text: str) -> int:
+    """Return the seconds of `[days-]hours:minutes:seconds` or `minutes:seconds`, 0 for a word."""
+    days, _, clock = text.strip().rpartition("-")
+    parts = clock.split(":")
+    if not all(part.isdecimal() for part in (*parts, days or "0")):
+        return 0
+    seconds = 0
+    for part in parts:
+        seconds = seconds * 60 + int(part)
+    return seconds + int(days or "0") * 86_400
 
 
 def _usages(text: str) -> dict[str, Usage]:

@@ -22,6 +22,8 @@ _CAUSES: Final[Mapping[str, EndCause]] = {
     "OUT_OF_MEMORY": EndCause.OUT_OF_MEMORY,
     "FAILED": EndCause.FAILED,
 }
+# The signal is sent 30 s before the limit, and Slurm looks at limits now and then.
+_SIGNAL_BEFORE_S: Final = 45
 # Meaning of Slurm's reasons for the person who waits:
 # https://slurm.schedmd.com/job_reason_codes.html
 _REASONS: Final[Mapping[str, str]] = {
@@ -62,6 +64,14 @@ class JobLine:
     handle: str
     state: str
     reason: str
+    elapsed_s: int = 0
+    # 0 where it has none, or none is known.
+    limit_s: int = 0
+
+    @property
+    def has_reached_limit(self) -> bool:
+        """True if it ended when its time limit was near: its agents leave before Slurm ends it."""
+        return bool(self.limit_s) and self.elapsed_s >= self.limit_s - _SIGNAL_BEFORE_S
 
 
 def report_on(line: JobLine) -> AllocationReport:
@@ -73,6 +83,8 @@ def report_on(line: JobLine) -> AllocationReport:
     if line.state in _GRANTED:
         return AllocationReport(AllocationPhase.GRANTED)
     cause = _CAUSES.get(line.state, EndCause.FAILED)
+    if cause in (EndCause.FINISHED, EndCause.FAILED) and line.has_reached_limit:
+        cause = EndCause.TIME_LIMIT
     detail = "" if line.reason in ("None", "") else line.reason
     return AllocationReport(AllocationPhase.ENDED, f"{line.state} {detail}".strip(), cause)
 

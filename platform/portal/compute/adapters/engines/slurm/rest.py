@@ -86,14 +86,26 @@ class SlurmRestEngine:
         """Report on jobs: those that slurmctld knows, the others by the accounting."""
         jobs = self._jobs() if len(handles) > _FEW else self._jobs_one_by_one(handles)
         lines = [
-            JobLine(str(job["job_id"]), _state_of(job["job_state"]), str(job["state_reason"]))
+            JobLine(
+                str(job["job_id"]),
+                _state_of(job["job_state"]),
+                str(job["state_reason"]),
+                int(job.get("end_time") or 0) - int(job.get("start_time") or 0),
+                int(job.get("time_limit") or 0) * 60,
+            )
             for job in jobs
         ]
         reports = {line.handle: report_on(line) for line in lines if line.handle in set(handles)}
         for handle in (handle for handle in handles if handle not in reports):
             for job in self._accounted({}, handle):
-                state = job.get("state") or {}
-                line = JobLine(handle, _state_of(state.get("current")), str(state.get("reason")))
+                state, times = job.get("state") or {}, job.get("time") or {}
+                line = JobLine(
+                    handle,
+                    _state_of(state.get("current")),
+                    str(state.get("reason")),
+                    int(times.get("elapsed") or 0),
+                    int(times.get("limit") or 0) * 60,
+                )
                 reports[handle] = report_on(line)
         return reports
 
