@@ -97,14 +97,14 @@ class SlurmCluster:
 
         def idle() -> bool:
             done = subprocess.run(
-                ["sinfo", "--noheader", "--Node", "--states=idle"],
+                ["sinfo", "--noheader", "--Node", "--states=idle", "--format=%N"],
                 env=self.environment,
                 capture_output=True,
                 text=True,
                 timeout=30,
                 check=False,
             )
-            return len(done.stdout.splitlines()) == self.nodes
+            return len(set(done.stdout.split())) == self.nodes
 
         wait_for(idle, "idle nodes of Slurm", within_s=_STARTS_WITHIN_S)
 

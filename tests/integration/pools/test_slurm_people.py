@@ -125,9 +125,9 @@ def test_a_job_runs_as_the_person_who_submits_it(
             "--format=JobName,UID,GID",
         )
         names = {line.split("|")[0]: line.split("|")[1:] for line in owners.splitlines()}
-        mine = [ids for name, ids in names.items() if name.startswith("sw-")]
-        assert mine
-        assert all(ids == [str(person.pw_uid), str(person.pw_gid)] for ids in mine)
+        owners_of_jobs = [ids for name, ids in names.items() if name.startswith("sw-")]
+        assert owners_of_jobs
+        assert all(ids == [str(person.pw_uid), str(person.pw_gid)] for ids in owners_of_jobs)
 
 
 def test_settings_for_slurmrestd_that_would_leak_or_rule_are_refused(

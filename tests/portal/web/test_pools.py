@@ -471,7 +471,7 @@ def test_the_page_of_a_pool_has_its_price_and_both_bills(people: Personas, brows
             **(known and known | {"machines": 1, "cpu_s": 7200, "accounted_nano_usd": 5 * 10**9}),
         )
     admin = browse(people.root)
-    page = text_of(html_of(admin.get("/settings/pools/twin?window=today")))
+    page = text_of(admin.get("/settings/pools/twin?window=today"))
     assert "80 % of the price of the tier" in page
     assert "Local processes has accounted 1 of 2 ended allocations." in page
     assert "Difference $3.00" in page
