@@ -51,5 +51,13 @@ def slurm_conf(
         f"CPUs={cpus} RealMemory={memory_mb} State=UNKNOWN"
         for number in range(1, nodes + 1)
     ]
+    lines.append(f"PartitionName=short Nodes=n[1-{nodes}] DefaultTime=1 MaxTime=1 State=UP")
     lines.append(f"PartitionName=main Nodes=n[1-{nodes}] Default=YES MaxTime=60 State=UP")
     return "\n".join(lines) + "\n"
+
+
+def with_lines(conf: str, lines: Sequence[str]) -> str:
+    """Return a slurm.conf with other values, or more, for some of its parameters."""
+    names = {line.partition("=")[0] for line in lines}
+    kept = [line for line in conf.splitlines() if line.partition("=")[0] not in names]
+    return "\n".join([*lines, *kept]) + "\n"

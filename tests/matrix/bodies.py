@@ -168,6 +168,7 @@ _NEW_ENDPOINT_BY_FORM = {
 _MODEL_VERSION = "/api/v1/projects/{project}/models/{model}/versions/{version}"
 _VERSION = "/api/v1/projects/{project}/datasets/{dataset}/versions/{version}"
 # By verb and template. JSON for the API; a form for a page.
+_POOL = {"most_requests": "5", "price_percent": "100", "audience": "all"}
 BODIES: dict[tuple[str, str], Body | Maker] = {
     **TOKENS_AND_ACCOUNTS,
     ("POST", "/api/v1/projects"): {"name": "New project"},
@@ -437,13 +438,8 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/settings/people/{person}/change"): {"do": "promote"},
     ("POST", "/settings/nodes/join"): {"node": "gpu-9", "expires_in_minutes": "60"},
     ("POST", "/settings/nodes/{node}/change"): {"do": "cordon"},
-    ("POST", "/settings/pools/new"): {
-        "name": "new-pool",
-        "engine": "local",
-        "most_requests": "5",
-        "audience": "all",
-    },
-    ("POST", "/settings/pools/{pool}"): {"most_requests": "5", "audience": "all"},
+    ("POST", "/settings/pools/new"): {"name": "new-pool", "engine": "local", **_POOL},
+    ("POST", "/settings/pools/{pool}"): dict(_POOL),
     ("POST", "/settings/pools/{pool}/change"): {"do": "close"},
     ("POST", "/settings/tiers/new"): {
         "name": "New tier",

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from portal.compute.resources import Amount
 
@@ -76,6 +76,20 @@ class Owner:
     number: int
 
 
+@dataclass(frozen=True)
+class Usage:
+    """An engine's own accounting of an ended allocation.
+
+    Each of its `machines` was held for `elapsed_s`. `cpu_s` is the time of all allocated CPUs,
+    used or not. `resources` is the engine's text of all that was allocated.
+    """
+
+    elapsed_s: int
+    machines: int
+    cpu_s: int
+    resources: str = ""
+
+
 class EngineAway(Exception):
     """The engine does not answer, or not usefully. The call may be repeated."""
 
@@ -106,6 +120,17 @@ class Engine(Protocol):
 
     def owners_of(self, name: str) -> "frozenset[Owner]":
         """Return the owners of all jobs of this name."""
+
+
+@runtime_checkable
+class AccountingEngine(Protocol):
+    """An engine that also accounts what each allocation has used."""
+
+    def usage(self, handles: Sequence[str]) -> Mapping[str, Usage]:
+        """Return the usage of ended allocations, all of them in one question.
+
+        Those that are not accounted, or not yet, are left out. Raises EngineAway.
+        """
 
 
 class EngineKind(Protocol):

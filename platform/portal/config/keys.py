@@ -24,6 +24,11 @@ def secrets_key(folder: Path) -> str:
     return read_or_create(folder / "secrets.key", Fernet.generate_key())
 
 
+def slurm_keys(data_dir: Path) -> Path:
+    """Return the folder of the keys that sign tokens for Slurm. `slurm_key` creates them."""
+    return data_dir / "keys" / "slurm"
+
+
 def oidc_key(folder: Path) -> str:
     """Return the RSA private key (PEM) that signs the identity tokens of single sign-on."""
     path = folder / "oidc.pem"

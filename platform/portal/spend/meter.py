@@ -97,7 +97,8 @@ def unsettled_leases() -> QuerySet[Lease]:
     """Return leases with cost that is not in the ledger yet, with only the columns needed."""
     leases = Lease.objects.filter(is_settled=False).select_related("workload")
     return leases.only(
-        *("project_id", "team_id", "node_id", "tier_id", "nano_usd_per_hour", "discount_percent"),
+        *("project_id", "team_id", "node_id", "tier_id"),
+        *("nano_usd_per_hour", "price_percent", "discount_percent"),
         *("cpu_millis", "memory_bytes", "gpus", "granted_at", "ended_at"),
         *("billed_to_ms", "billed_nano_usd", "is_settled"),
         *("workload__kind", "workload__submitted_by_id", "workload__name", "workload__tags"),

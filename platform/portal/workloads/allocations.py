@@ -10,10 +10,11 @@ anywhere. An engine that is away delays its own pool alone.
 """
 
 from datetime import timedelta
+from itertools import pairwise
 
 import structlog
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Max, Q
 
 from portal.compute.engines import (
     AllocationOrder,
@@ -33,6 +34,7 @@ from portal.compute.services.node_registration import create_allocation_tokens, 
 from portal.compute.services.pool_accounts import account_name, check_links, has_open_links
 from portal.core import clock
 from portal.core.errors import InvalidInput
+from portal.workloads.allocation_usage import is_usage_due, record_bill, record_usage
 from portal.workloads.completion import advance_workload, begin_stopping, close_lease
 from portal.workloads.lifecycle import (
     ACTIVE,
@@ -42,6 +44,7 @@ from portal.workloads.lifecycle import (
     allocation_sources,
 )
 from portal.workloads.models import Allocation, Lease, Workload
+from portal.workloads.ports import kind_of
 from portal.workloads.queue import Queue
 from portal.workloads.transitions import add_event, locked, move
 from slipway.schemas.truncation import shorten
@@ -56,6 +59,8 @@ _GRACE = timedelta(seconds=30)
 _STOP_AGAIN = timedelta(seconds=60)
 # Ends without a start are tried again so often: the machine may have been at fault.
 _FALSE_STARTS = 3
+# A job that never comes as far as a checkpoint would run for ever. See `_makes_no_progress`.
+_LIMITS_IN_VAIN = 5
 _RUNS_AGAIN = {EndCause.PREEMPTED, EndCause.NODE_FAILED, EndCause.TIME_LIMIT, EndCause.VANISHED}
 
 
@@ -87,7 +92,8 @@ def use_of_pool(pool: Pool) -> str:
 def _tend(pool: Pool) -> None:
     open_ones = list(Allocation.objects.open().filter(pool=pool).select_related("workload"))
     links = has_open_links(pool)
-    if not open_ones and not links and not Workload.objects.waiting_in(pool.pk).exists():
+    is_idle = not open_ones and not links and not is_usage_due(pool)
+    if is_idle and not Workload.objects.waiting_in(pool.pk).exists():
         return
     engine = engine_kinds()[pool.engine].open(pool.pk, pool.settings)
     if links:
@@ -104,6 +110,7 @@ def _tend(pool: Pool) -> None:
         _follow(engine, allocation, report)
     _note_problem(pool, "")
     _order_waiting(pool, engine)
+    record_usage(pool, engine)
 
 
 def _note_problem(pool: Pool, problem: str) -> None:
@@ -270,6 +277,7 @@ def _conclude(
             return
         _close_leases(allocation, workload, cause, detail)
         end_allocation(reserved_for=allocation.reserved_for)
+        record_bill(allocation, workload, ended_at=timestamp)
         workload.refresh_from_db()
         if workload.status == WorkloadState.QUEUED:
             _conclude_waiting(allocation, workload, cause, detail, is_refused=is_refused)
@@ -331,6 +339,14 @@ def _conclude_waiting(
         _end(workload, WorkloadState.STOPPED, ReasonCode.USER, text)
         return
     never_placed = allocation.epoch == workload.epoch + 1
+    if cause is EndCause.TIME_LIMIT and _makes_no_progress(workload):
+        text = (
+            f"It reached the time limit of pool {allocation.pool.name} {_LIMITS_IN_VAIN} "
+            "times in a row without a new checkpoint."
+        )
+        step = "Save checkpoints more often, or choose a pool with a longer time limit."
+        _end(workload, WorkloadState.FAILED, ReasonCode.MAX_LIFETIME, text, next_step=step)
+        return
     if not never_placed or cause in _RUNS_AGAIN:
         # It waits for the next allocation. Its agents knew of a signal, and not of the reason.
         if detail:
@@ -343,7 +359,35 @@ def _conclude_waiting(
         add_event(workload, kind="queued", message=f"Trying again: {text}")
 
 
-def _end(workload: Workload, target: WorkloadState, reason: ReasonCode, text: str) -> None:
+def _makes_no_progress(workload: Workload) -> bool:
+    """Return True if its last allocations all ended at their time limit, and brought it nowhere.
+
+    A new checkpoint is progress, and so are steps that come further each time.
+    """
+    kind = kind_of(workload.kind)
+    if not kind.moves_when_drained:
+        return False
+    limited = Allocation.objects.filter(workload=workload, cause=EndCause.TIME_LIMIT.value)
+    saved_at = kind.copies.saved_at([workload.pk]).get(workload.pk)
+    if saved_at is not None:
+        limited = limited.filter(created_at__gt=saved_at)
+    epochs = list(limited.order_by("-pk").values_list("epoch", flat=True)[:_LIMITS_IN_VAIN])
+    if len(epochs) < _LIMITS_IN_VAIN:
+        return False
+    leases = Lease.objects.filter(workload=workload, epoch__in=epochs).order_by("epoch")
+    steps = leases.values_list("epoch").annotate(most=Max("step")).values_list("most", flat=True)
+    reached = [-1 if step is None else step for step in steps]
+    return not all(later > earlier for earlier, later in pairwise(reached))
+
+
+def _end(
+    workload: Workload,
+    target: WorkloadState,
+    reason: ReasonCode,
+    text: str,
+    *,
+    next_step: str = "",
+) -> None:
     move(
         workload,
         target,
@@ -351,5 +395,6 @@ def _end(workload: Workload, target: WorkloadState, reason: ReasonCode, text: st
         message=text,
         reason=reason,
         reason_text=shorten(text, 500),
+        next_step=next_step,
         ended_at=clock.now(),
     )

@@ -1,6 +1,7 @@
 """Cost of a lease: the exact integral of its tier's price over time, rounded down once.
 
-A discount of preemptible work counts before the rounding, as it was when the lease began.
+The percentage of a pool and the discount of preemptible work count before the rounding, as they
+were when the lease began.
 
 Every figure of a workload's cost, on its own page and on the pages of spend, comes from here.
 """
@@ -12,7 +13,7 @@ from typing import Any
 from portal.compute.models import Tier, TierPrice
 from portal.core import clock
 from portal.workloads.models import Lease, Workload
-from slipway.schemas.money import discounted
+from slipway.schemas.money import charged
 
 MS_AN_HOUR = 3_600_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -80,10 +81,11 @@ def lease_cost(lease: Lease, steps: Steps, *, until_ms: int) -> int:
 
 
 def cost_between(lease: Lease, steps: Steps, *, begin_ms: int, end_ms: int) -> int:
-    """Return the cost of a lease over a span, less its discount, in nano-USD, rounded down once."""
+    """Return the cost of a lease over a span, at its own terms, in nano-USD, rounded down once."""
     steps = steps or ((begin_ms, lease.nano_usd_per_hour),)
     exact = integral(steps, begin_ms=begin_ms, end_ms=end_ms)
-    return exact * (100 - lease.discount_percent) // (100 * MS_AN_HOUR)
+    percent = lease.price_percent * (100 - lease.discount_percent)
+    return exact * percent // (10_000 * MS_AN_HOUR)
 
 
 def kept_cost(lease: Lease, steps: Steps, *, until_ms: int) -> int:
@@ -92,14 +94,13 @@ def kept_cost(lease: Lease, steps: Steps, *, until_ms: int) -> int:
         return 0
     begin_ms = unix_ms(lease.failed_at)
     end_ms = until_ms if lease.ended_at is None else unix_ms(lease.ended_at)
-    steps = steps or ((begin_ms, lease.nano_usd_per_hour),)
-    return integral(steps, begin_ms=begin_ms, end_ms=max(begin_ms, end_ms)) // MS_AN_HOUR
+    return cost_between(lease, steps, begin_ms=begin_ms, end_ms=max(begin_ms, end_ms))
 
 
 def lease_price(lease: Lease, steps: Steps, *, at_ms: int) -> int:
     """Return the hourly cost of a lease at a time, in nano-USD."""
     full = price_at(steps, at_ms) if steps else lease.nano_usd_per_hour
-    return discounted(full, lease.discount_percent)
+    return charged(full, percent=lease.price_percent, discount=lease.discount_percent)
 
 
 def workload_cost(workload: Workload, *, until_ms: int) -> int:
@@ -136,7 +137,7 @@ def workload_price(workload: Workload) -> int:
     """Return nano-USD an hour: what it costs now, or cost when it ended last."""
     leases = [lease for lease in workload.leases.all() if lease.epoch == workload.epoch]
     if not leases:
-        return workload.tier.price(is_preemptible=workload.is_preemptible) * workload.nodes
+        return workload.price
     steps = steps_of_tier(workload.tier)
     now_ms = unix_ms(clock.now())
     return sum(

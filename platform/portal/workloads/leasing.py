@@ -12,7 +12,8 @@ from typing import Any
 from django.db.models import F
 
 from portal.compute.lifecycle import LEASE
-from portal.compute.models import Node, Tier
+from portal.compute.models import Node, Pool, Tier
+from portal.compute.models.pools import FULL_PRICE
 from portal.compute.resources import Amount
 from portal.core import clock
 from portal.core.bulk_insert import insert_rows
@@ -123,6 +124,8 @@ def _insert_leases(decisions: Sequence[Decision], timestamp: datetime) -> None:
         )
     }
     tiers = Tier.objects.in_bulk({decision.candidate.tier_id for decision in decisions})
+    used_pools = {decision.candidate.pool_id for decision in decisions} - {None}
+    pools = Pool.objects.in_bulk(used_pools) if used_pools else {}
     insert_rows(
         Lease,
         _LEASE_COLUMNS,
@@ -133,6 +136,7 @@ def _insert_leases(decisions: Sequence[Decision], timestamp: datetime) -> None:
                 place,
                 tasks[decision.candidate.workload_id, index],
                 tiers[decision.candidate.tier_id],
+                pools.get(decision.candidate.pool_id),
                 timestamp,
             )
             for decision in decisions
@@ -149,6 +153,7 @@ _LEASE_COLUMNS = (
     "node_id",
     "tier_id",
     "nano_usd_per_hour",
+    "price_percent",
     "discount_percent",
     "epoch",
     "index",
@@ -166,7 +171,13 @@ _LEASE_COLUMNS = (
 
 
 def _lease_row(
-    candidate: Candidate, index: int, place: NodeSlot, task_id: str, tier: Tier, timestamp: datetime
+    candidate: Candidate,
+    index: int,
+    place: NodeSlot,
+    task_id: str,
+    tier: Tier,
+    pool: Pool | None,
+    timestamp: datetime,
 ) -> tuple[Any, ...]:
     amount = candidate.need.amount
     # Clocks of machines may differ. A lease must not begin before the task's last one ended.
@@ -179,6 +190,7 @@ def _lease_row(
         place.node_id,
         candidate.tier_id,
         tier.nano_usd_per_hour,
+        FULL_PRICE if pool is None else pool.price_percent,
         tier.preemptible_discount if candidate.is_preemptible else 0,
         candidate.epoch + 1,
         index,

@@ -64,6 +64,7 @@ class Candidate:
     start_failed: bool = False
     is_preemptible: bool = False
     was_moved: bool = False
+    pool_id: str | None = None
 
     @property
     def total(self) -> Amount:
@@ -91,6 +92,7 @@ def candidate_of(row: tuple[Any, ...]) -> Candidate:
         *(pk, project, team, epoch, kind, tier, tasks, need, lifetime, since, failed),
         is_preemptible=is_preemptible,
         was_moved=reason == ReasonCode.PREEMPTED,
+        pool_id=pool,
     )
 
 

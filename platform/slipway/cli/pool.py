@@ -10,6 +10,7 @@ from slipway.cli.exits import UsageMistake
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.session import Session, command
 from slipway.cli.tables import CellOverflow, ListColumn
+from slipway.schemas.money import dollars
 from slipway.schemas.pools import PoolOut
 
 app = typer.Typer(no_args_is_help=True, help="Pools of other schedulers: list, create, close.")
@@ -26,6 +27,15 @@ SettingOption = Annotated[
 RequestsOption = Annotated[
     int | None,
     typer.Option("--requests", min=1, help="Requests that wait or run there at once."),
+]
+PriceOption = Annotated[
+    int | None,
+    typer.Option(
+        "--price-percent",
+        min=0,
+        max=1000,
+        help="Percent of the tier's price that work costs there.",
+    ),
 ]
 ForOption = Annotated[
     list[str] | None,
@@ -47,6 +57,7 @@ def show(session: Session, pool: PoolOut) -> None:
                 "Open": pool.is_open,
                 "Requests": f"{pool.requests} of {pool.most_requests}",
                 "Waiting": pool.waiting,
+                "Price": f"{pool.price_percent} % of the tier's price",
                 "Projects": pool.projects if pool.projects is not None else "all",
                 "Settings": [f"{name}={value}" for name, value in pool.settings.items()],
                 "Problem": pool.problem or None,
@@ -94,6 +105,7 @@ def create(
     engine: Annotated[str, typer.Option("--engine", help="Scheduler that allocates: local.")],
     setting: SettingOption = None,
     requests: RequestsOption = None,
+    price_percent: PriceOption = None,
     only_for: ForOption = None,
 ) -> None:
     """Create a pool (administrators only)."""
@@ -102,6 +114,7 @@ def create(
         engine=engine,
         settings=_settings(setting),
         most_requests=requests,
+        price_percent=price_percent,
         projects=only_for,
     )
     show(session, pool)
@@ -113,6 +126,7 @@ def edit(
     pool: PoolArgument,
     setting: SettingOption = None,
     requests: RequestsOption = None,
+    price_percent: PriceOption = None,
     only_for: ForOption = None,
     is_open: Annotated[
         bool | None,
@@ -124,6 +138,7 @@ def edit(
         pool,
         settings=_settings(setting),
         most_requests=requests,
+        price_percent=price_percent,
         is_open=is_open,
         projects=only_for,
     )
@@ -137,6 +152,42 @@ def delete(session: Session, pool: PoolArgument) -> None:
     if session.output.as_json:
         session.output.document({"deleted": pool})
     session.output.note(f"Removed pool {pool}.")
+
+
+@command(app, "usage")
+def usage(
+    session: Session,
+    pool: PoolArgument,
+    window: Annotated[
+        str, typer.Option("--window", help="today, 7d, month, or a month such as 2026-11.")
+    ] = "month",
+) -> None:
+    """Compare the bill of a pool with the accounting of its engine (administrators only)."""
+    row = session.client.pools.usage(pool, window=window)
+    if session.output.as_json:
+        session.output.document(row)
+    elif session.output.quiet:
+        session.output.line(str(row.difference_nano_usd))
+    else:
+        session.output.facts(
+            {
+                "Window": f"{row.window} (UTC)",
+                "Ended": row.allocations,
+                "Accounted by the engine": row.accounted,
+                "Not accounted yet": row.pending,
+                "Unknown to the engine": row.unknown,
+                "Machine hours": _compared(row.billed_s, row.accounted_s),
+                "CPU hours": _compared(row.billed_cpu_s, row.accounted_cpu_s),
+                "Cost": f"{dollars(row.billed_nano_usd)} billed, "
+                f"{dollars(row.accounted_nano_usd)} by the engine's time",
+                "Difference": dollars(row.difference_nano_usd),
+                "Billed without accounting": dollars(row.unaccounted_nano_usd),
+            }
+        )
+
+
+def _compared(billed_s: float, accounted_s: int) -> str:
+    return f"{billed_s / 3600:.2f} billed, {accounted_s / 3600:.2f} by the engine"
 
 
 @command(app, "link")

@@ -7,13 +7,14 @@ from slipway.connection import Connection
 from slipway.pages import Pages
 from slipway.resources.requests import build
 from slipway.schemas.base import PageOf
-from slipway.schemas.pools import PoolAccountOut, PoolChange, PoolIn, PoolOut
+from slipway.schemas.pools import PoolAccountOut, PoolChange, PoolIn, PoolOut, PoolUsageOut
 
 
 class Pools:
     """The pools of the installation. Administrators create and change them.
 
     GET pools · POST pools · GET, PATCH, DELETE pools/{name} · GET, POST pools/{name}/account
+    GET pools/{name}/usage
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -34,6 +35,7 @@ class Pools:
         engine: str,
         settings: Mapping[str, Any] | None = None,
         most_requests: int | None = None,
+        price_percent: int | None = None,
         projects: Sequence[str] | None = None,
     ) -> PoolOut:
         """Create a pool, for all projects unless some are given by their slugs."""
@@ -43,6 +45,7 @@ class Pools:
             engine=engine,
             settings=None if settings is None else dict(settings),
             most_requests=most_requests,
+            price_percent=price_percent,
             projects=None if projects is None else list(projects),
         )
         return self._connection.fetch(PoolOut, "POST", "pools", body=body)
@@ -53,6 +56,7 @@ class Pools:
         *,
         settings: Mapping[str, Any] | None = None,
         most_requests: int | None = None,
+        price_percent: int | None = None,
         is_open: bool | None = None,
         projects: Sequence[str] | None = None,
     ) -> PoolOut:
@@ -61,6 +65,7 @@ class Pools:
             PoolChange,
             settings=None if settings is None else dict(settings),
             most_requests=most_requests,
+            price_percent=price_percent,
             is_open=is_open,
             projects=None if projects is None else list(projects),
         )
@@ -77,3 +82,8 @@ class Pools:
     def link(self, name: str) -> PoolAccountOut:
         """Return the command that proves one's account in the system of a pool."""
         return self._connection.fetch(PoolAccountOut, "POST", "pools", name, "account")
+
+    def usage(self, name: str, *, window: str = "month") -> PoolUsageOut:
+        """Return the bill of a pool beside that of its engine (administrators only)."""
+        query = {"window": window}
+        return self._connection.fetch(PoolUsageOut, "GET", "pools", name, "usage", query=query)

@@ -56,6 +56,6 @@ def parse_dollars(text: str) -> int:
     return int(amount)
 
 
-def discounted(nano_usd: int, percent: int) -> int:
-    """Return an amount less a discount in percent, in nano-USD, rounded down."""
-    return nano_usd * (100 - percent) // 100
+def charged(nano_usd: int, *, percent: int = 100, discount: int = 0) -> int:
+    """Return `percent` of an amount, less a discount in percent, in nano-USD, rounded down once."""
+    return nano_usd * percent * (100 - discount) // 10_000

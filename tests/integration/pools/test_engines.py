@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from portal.compute.adapters.engines.local import LocalEngine
-from portal.compute.adapters.engines.slurm import SlurmEngine, SlurmSettings
+from portal.compute.adapters.engines.slurm.commands import SlurmEngine
+from portal.compute.adapters.engines.slurm.settings import SlurmSettings
 from portal.compute.engines import AllocationPhase, Engine, Owner
 from tests.integration.pools.engine_contract import EngineContract, order_of, wait_for_phase
 from tests.ports import free_ports

@@ -19,7 +19,7 @@ from portal.compute.services.pools import change_pool, create_pool, remove_pool
 from portal.core.clock import frozen, now
 from portal.sweeps.models import Sweep
 from portal.training.models import Job
-from portal.workloads.models import Allocation, Workload
+from portal.workloads.models import Allocation, AllocationUsage, Workload
 from portal.workloads.scheduling import run_passes
 from tests.personas import Personas
 from tests.portal.web.conftest import Browse
@@ -57,6 +57,7 @@ def _new_pool(**changes: str) -> dict[str, str]:
         "engine": "slurm",
         "settings": "partition=gpu\naccount=vision",
         "most_requests": "20",
+        "price_percent": "80",
         "audience": "all",
         "projects": "",
     }
@@ -64,7 +65,8 @@ def _new_pool(**changes: str) -> dict[str, str]:
 
 
 def _settings_form(**changes: str) -> dict[str, str]:
-    form = {"settings": "places=2", "most_requests": "8", "audience": "all", "projects": ""}
+    form = {"settings": "places=2", "most_requests": "8", "price_percent": "100"}
+    form |= {"audience": "all", "projects": ""}
     return form | changes
 
 
@@ -459,3 +461,32 @@ def test_an_account_page_is_for_those_who_may_use_the_pool(
     answer = bob.post("/settings/pools/twin/account", follow=True)
     assert "All work in pool twin has one owner" in text_of(answer)
     assert not PoolAccount.objects.exists()
+
+
+def test_the_page_of_a_pool_has_its_price_and_both_bills(people: Personas, browse: Browse) -> None:
+    pool = make_pool(price_percent=80)
+    job = make_job(people.vision, people.bob, tier="small", pool="twin")
+    for number, elapsed_s in enumerate((3600, None), 1):
+        allocation = Allocation.objects.create(
+            workload=job.workload, pool=pool, epoch=number, state="ended", handle=str(number)
+        )
+        known = {} if elapsed_s is None else {"accounted_at": now(), "elapsed_s": elapsed_s}
+        AllocationUsage.objects.create(
+            allocation=allocation,
+            pool=pool,
+            ended_at=now(),
+            due_at=now() if elapsed_s is None else None,
+            billed_ms=1_800_000,
+            billed_cpu_ms=1_800_000,
+            billed_nano_usd=2_000_000_000,
+            **(known and known | {"machines": 1, "cpu_s": 7200, "accounted_nano_usd": 5 * 10**9}),
+        )
+    admin = browse(people.root)
+    page = text_of(admin.get("/settings/pools/twin?window=today"))
+    assert "80 % of the price of the tier" in page
+    assert "Local processes has accounted 1 of 2 ended allocations." in page
+    assert "Difference $3.00" in page
+    assert "Not accounted yet: 1. Billed for them: $2.00." in page
+    assert admin.get("/settings/pools/twin?window=ever").status_code in (400, 422)
+    form = html_of(browse(people.bob).get(NEW_JOB))
+    assert "80 % of the tier" in form

@@ -75,7 +75,7 @@ class TrafficQuery(BaseModel):
 
 def shown(endpoint: Endpoint) -> EndpointOut:
     """Serialize an endpoint after a change."""
-    rows = Endpoint.objects.select_related("project", "tier", "made_by")
+    rows = Endpoint.objects.select_related("project", "tier", "pool", "made_by")
     return endpoint_out(rows.get(pk=endpoint.pk))
 
 

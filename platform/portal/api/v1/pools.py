@@ -1,9 +1,11 @@
 """Pools, visible to those who may use them and managed by administrators."""
 
+from typing import Annotated
+
 from django.db.models import Count
 from django.http import HttpRequest
 from ninja import Query, Router, Status
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from portal.accounts.gates import Administrator, SignedIn
 from portal.accounts.principal import Principal, require_principal
@@ -14,10 +16,11 @@ from portal.compute.models import Pool, PoolAccount
 from portal.compute.services import pool_accounts, pools
 from portal.core.errors import NotFound
 from portal.core.pagination import paginate
+from portal.spend.pool_usage import present_pool_usage
 from portal.workloads.models import Allocation, Workload
 from slipway.schemas.accounts import Scope
-from slipway.schemas.base import PageOf, Slug
-from slipway.schemas.pools import PoolAccountOut, PoolChange, PoolIn, PoolOut
+from slipway.schemas.base import Line, PageOf, Slug
+from slipway.schemas.pools import PoolAccountOut, PoolChange, PoolIn, PoolOut, PoolUsageOut
 
 router = Router(tags=["Pools"])
 _SEE = SignedIn(Scope.WORKLOADS_READ, confined=True)
@@ -28,6 +31,12 @@ class PoolFilter(BaseModel):
     """`project` keeps the pools that the project may use."""
 
     project: Slug | None = None
+
+
+class UsageQuery(BaseModel):
+    """`today`, `7d`, `month` (the current one) or a month such as `2026-11`, all in UTC."""
+
+    window: Annotated[Line, Field(max_length=10)] = "month"
 
 
 @router.get("/pools", auth=gate(_SEE), response=PageOf[PoolOut])
@@ -52,6 +61,7 @@ def create_pool(request: HttpRequest, payload: PoolIn) -> Status[PoolOut]:
         engine=payload.engine,
         settings=payload.settings,
         most_requests=payload.most_requests,
+        price_percent=payload.price_percent,
         projects=None if payload.projects is None else pools.named_projects(payload.projects),
     )
     return Status(201, _pool_out(made, require_principal(request)))
@@ -73,6 +83,7 @@ def update_pool(request: HttpRequest, pool: str, payload: PoolChange) -> PoolOut
         pool=_pool(principal, pool),
         settings=payload.settings,
         most_requests=payload.most_requests,
+        price_percent=payload.price_percent,
         is_open=payload.is_open,
         projects=None if payload.projects is None else pools.named_projects(payload.projects),
         is_for_all=True if is_for_all else None,
@@ -85,6 +96,12 @@ def delete_pool(request: HttpRequest, pool: str) -> Status[None]:
     """Remove a pool in which nothing waits or runs."""
     pools.remove_pool(pool=_pool(require_principal(request), pool))
     return Status(204, None)
+
+
+@router.get("/pools/{pool}/usage", auth=gate(Administrator()), response=PoolUsageOut)
+def get_pool_usage(request: HttpRequest, pool: str, query: Query[UsageQuery]) -> PoolUsageOut:
+    """Get the bill of a pool's ended allocations beside the accounting of its engine."""
+    return present_pool_usage(_pool(require_principal(request), pool), query.window)
 
 
 @router.get("/pools/{pool}/account", auth=gate(_SEE), response=PoolAccountOut)
@@ -138,6 +155,7 @@ def _pool_out(pool: Pool, principal: Principal) -> PoolOut:
         engine_label=engine_label(pool.engine),
         is_open=pool.is_open,
         most_requests=pool.most_requests,
+        price_percent=pool.price_percent,
         waiting=waiting,
         requests=Allocation.objects.open().filter(pool=pool).count(),
         problem=pool.problem,

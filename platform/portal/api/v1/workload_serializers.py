@@ -135,9 +135,8 @@ def workload_out(workload: Workload, explainer: Explainer) -> WorkloadOut:
         exit_code=workload.exit_code,
         environment=workload.environment or None,
         network=workload.network_rule,
-        nano_usd_per_hour=workload.tier.price(is_preemptible=workload.is_preemptible)
-        * workload.nodes,
-        full_nano_usd_per_hour=workload.tier.price() * workload.nodes,
+        nano_usd_per_hour=workload.price,
+        full_nano_usd_per_hour=workload.full_price,
         submitted_by=workload.submitted_by.email,
         created_at=workload.created_at,
         started_at=workload.started_at,

@@ -13,6 +13,9 @@ from portal.core.models import IdField, Row
 # Requests that wait or run in a pool at once, so that priority and fair share still decide.
 DEFAULT_REQUESTS = 8
 MAX_REQUESTS = 1000
+# Percent of the price of a tier.
+FULL_PRICE = 100
+MAX_PRICE_PERCENT = 1000
 
 
 class PoolQuerySet(models.QuerySet["Pool"]):
@@ -39,6 +42,7 @@ class Pool(Row):
     """Machines that another scheduler allocates: `engine` says which, `settings` how to reach it.
 
     Slipway submits at most `most_requests` at once. A pool that is not open takes no new work.
+    Work that starts now costs `price_percent` of the price of its tier.
     """
 
     id = IdField("pool")
@@ -46,6 +50,7 @@ class Pool(Row):
     engine = models.CharField(max_length=16)
     settings = models.JSONField(default=dict)
     most_requests = models.PositiveSmallIntegerField(default=DEFAULT_REQUESTS)
+    price_percent = models.PositiveSmallIntegerField(default=FULL_PRICE, db_default=FULL_PRICE)
     is_open = models.BooleanField(default=True)
     is_for_all = models.BooleanField(default=True)
     projects = models.ManyToManyField(Project, through="PoolProject", related_name="+")
@@ -63,6 +68,10 @@ class Pool(Row):
             models.CheckConstraint(
                 condition=Q(most_requests__gte=1, most_requests__lte=MAX_REQUESTS),
                 name="pool_sensible_requests",
+            ),
+            models.CheckConstraint(
+                condition=Q(price_percent__gte=0, price_percent__lte=MAX_PRICE_PERCENT),
+                name="pool_price_in_range",
             ),
         ]
 

@@ -5,10 +5,11 @@ from typing import Any, ClassVar, NoReturn
 from django.db import models
 from django.db.models import Q
 
+from portal.compute.models.pools import FULL_PRICE, Pool
 from portal.compute.resources import Amount, Need
 from portal.core import clock
 from portal.core.models import IdField, Row
-from slipway.schemas.money import discounted
+from slipway.schemas.money import charged
 from slipway.schemas.workloads import DEFAULT_DISCOUNT, MOST_DISCOUNT
 
 
@@ -65,10 +66,11 @@ class Tier(Row):
         """Resources of one task."""
         return Amount(self.cpu_millis, self.memory_bytes, self.gpus)
 
-    def price(self, *, is_preemptible: bool = False) -> int:
-        """Return nano-USD an hour of one task that starts now."""
-        percent = self.preemptible_discount if is_preemptible else 0
-        return discounted(self.nano_usd_per_hour, percent)
+    def price(self, *, is_preemptible: bool = False, pool: Pool | None = None) -> int:
+        """Return nano-USD an hour of one task that starts now, on own nodes or in a pool."""
+        discount = self.preemptible_discount if is_preemptible else 0
+        percent = FULL_PRICE if pool is None else pool.price_percent
+        return charged(self.nano_usd_per_hour, percent=percent, discount=discount)
 
     @property
     def need(self) -> Need:

@@ -9,7 +9,12 @@ from portal.accounts import audit
 from portal.accounts.models import Project
 from portal.compute.engines import EngineKind, engine_kinds
 from portal.compute.models import Pool, PoolProject
-from portal.compute.models.pools import DEFAULT_REQUESTS, MAX_REQUESTS
+from portal.compute.models.pools import (
+    DEFAULT_REQUESTS,
+    FULL_PRICE,
+    MAX_PRICE_PERCENT,
+    MAX_REQUESTS,
+)
 from portal.core import clock
 from portal.core.errors import Conflict, InvalidInput
 from portal.core.text import clean_slug
@@ -63,6 +68,7 @@ def create_pool(
     engine: str,
     settings: Mapping[str, Any],
     most_requests: int = DEFAULT_REQUESTS,
+    price_percent: int = FULL_PRICE,
     projects: Iterable[Project] | None = None,
 ) -> Pool:
     """Create a pool, for all projects unless some are given.
@@ -72,6 +78,7 @@ def create_pool(
     name = _clean_pool_name(name)
     cleaned = _kind(engine).clean(settings)
     _check_requests(most_requests)
+    _check_price(price_percent)
     allowed = None if projects is None else list(projects)
     try:
         with transaction.atomic():
@@ -80,6 +87,7 @@ def create_pool(
                 engine=engine,
                 settings=cleaned,
                 most_requests=most_requests,
+                price_percent=price_percent,
                 is_for_all=allowed is None,
             )
             _allow(pool, allowed or [])
@@ -105,15 +113,21 @@ def change_pool(
     pool: Pool,
     settings: Mapping[str, Any] | None = None,
     most_requests: int | None = None,
+    price_percent: int | None = None,
     is_open: bool | None = None,
     projects: Iterable[Project] | None = None,
     is_for_all: bool | None = None,
 ) -> Pool:
-    """Change a pool. What waits or runs there goes on. Raises InvalidInput."""
+    """Change a pool. What waits or runs there goes on. Raises InvalidInput.
+
+    What runs keeps its price, and what waits starts at the new one.
+    """
     if settings is not None:
         settings = _kind(pool.engine).clean(settings)
     if most_requests is not None:
         _check_requests(most_requests)
+    if price_percent is not None:
+        _check_price(price_percent)
     with transaction.atomic():
         pool = Pool.objects.select_for_update(no_key=True).get(pk=pool.pk)
         before = _shown(pool)
@@ -121,6 +135,8 @@ def change_pool(
             pool.settings = dict(settings)
         if most_requests is not None:
             pool.most_requests = most_requests
+        if price_percent is not None:
+            pool.price_percent = price_percent
         if is_open is not None:
             pool.is_open = is_open
         if projects is not None:
@@ -186,6 +202,7 @@ def _shown(pool: Pool) -> dict[str, Any]:
     return {
         "settings": pool.settings,
         "most_requests": pool.most_requests,
+        "price_percent": pool.price_percent,
         "is_open": pool.is_open,
         "projects": None
         if pool.is_for_all
@@ -229,4 +246,13 @@ def _check_requests(most_requests: int) -> None:
             f"most_requests is {most_requests}; it must be from 1 to {MAX_REQUESTS}.",
             field="most_requests",
             next_step="Choose how many requests may wait or run in the pool at once.",
+        )
+
+
+def _check_price(price_percent: int) -> None:
+    if not 0 <= price_percent <= MAX_PRICE_PERCENT:
+        raise InvalidInput(
+            f"price_percent is {price_percent}; it must be from 0 to {MAX_PRICE_PERCENT}.",
+            field="price_percent",
+            next_step="Give the percentage of a tier's price that work in the pool costs.",
         )

@@ -92,7 +92,7 @@ def endpoint_status(endpoint: Endpoint) -> EndpointStatus:
         revisions=sorted(revisions.values(), key=lambda revision: -revision.number),
         rollout=rollouts_of(endpoint).under_way().first(),
         ready=Counter(replica.revision_id for replica in ready),
-        nano_usd_per_hour=endpoint.tier.nano_usd_per_hour * running.count(),
+        nano_usd_per_hour=endpoint.tier.price(pool=endpoint.pool) * running.count(),
         answered=captures["served"] or 0,
         failed=captures["broken"] or 0,
         captured=captures["kept"] or 0,
@@ -185,7 +185,7 @@ def summaries_of(endpoints: Sequence[Endpoint]) -> list[Summary]:
             ),
             revisions=[revision for revision in revisions if revision.endpoint_id == endpoint.pk],
             ready=ready[endpoint.pk],
-            nano_usd_per_hour=endpoint.tier.nano_usd_per_hour * running[endpoint.pk],
+            nano_usd_per_hour=endpoint.tier.price(pool=endpoint.pool) * running[endpoint.pk],
         )
         for endpoint in endpoints
     ]

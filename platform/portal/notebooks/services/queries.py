@@ -6,9 +6,17 @@ from portal.notebooks.models import Server
 from portal.notebooks.server_lifecycle import ALIVE, AT_REST
 from portal.notebooks.services.opening_status import describe_opening, step_of_opening
 from portal.notebooks.urls import start_of
-from portal.workloads.costs import price_at, steps_of_tier, unix_ms, workload_cost
+from portal.workloads.costs import (
+    price_at,
+    steps_of_tier,
+    unix_ms,
+    workload_cost,
+    workload_price,
+)
 from portal.workloads.explanations import Explainer
+from portal.workloads.lifecycle import ACTIVE
 from portal.workloads.models import Workload
+from slipway.schemas.money import charged
 from slipway.schemas.notebook_servers import HubServer, NotebookState
 from slipway.schemas.workloads import WorkloadState
 
@@ -31,8 +39,12 @@ def cost_of(server: Server) -> int:
 
 def price_of(server: Server) -> int:
     """Return nano-USD an hour: what it costs now, or would cost if it were started."""
+    workload = server.workload
+    if server.pool is not None and workload is not None and workload.status in ACTIVE:
+        return workload_price(workload)
     steps = steps_of_tier(server.tier)
-    return price_at(steps, unix_ms(clock.now())) if steps else server.tier.nano_usd_per_hour
+    price = price_at(steps, unix_ms(clock.now())) if steps else server.tier.nano_usd_per_hour
+    return price if server.pool is None else charged(price, percent=server.pool.price_percent)
 
 
 def explanation_of(server: Server, explainer: Explainer) -> str:

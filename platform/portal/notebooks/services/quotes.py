@@ -23,7 +23,8 @@ from slipway.schemas.training import Quote
 def quote_server(*, project: Project, spec: ServerIn) -> Quote:
     """Return what a server costs an hour and whether it would wait. Nothing is queued."""
     tier = offered_tier(spec.tier)
-    price = tier.nano_usd_per_hour
+    pool = usable_pool(project, spec.pool)
+    price = tier.price(pool=pool)
     version = chosen_version(
         project=project, requirements=spec.requirements, reference=spec.environment
     )
@@ -31,7 +32,6 @@ def quote_server(*, project: Project, spec: ServerIn) -> Quote:
         requirements=spec.requirements, reference=spec.environment, version=version
     )
     python = "" if packages.is_installed else packages.python
-    pool = usable_pool(project, spec.pool)
     try:
         require_relay(pool)
         refuse_impossible(
@@ -68,7 +68,7 @@ def admission_request(*, project: Project, by: User, spec: ServerIn) -> Admissio
         kind=KIND,
         tier=tier.slug,
         tasks=1,
-        nano_usd_per_hour=tier.nano_usd_per_hour,
+        nano_usd_per_hour=tier.price(pool=usable_pool(project, spec.pool)),
         max_lifetime_s=lifetime_of(spec),
     )
 

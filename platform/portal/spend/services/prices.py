@@ -12,7 +12,7 @@ from portal.core.errors import NotFound
 from portal.spend.models import DayTotal, RatePrice
 from portal.spend.rates import RESOURCES, SUGGESTED
 from portal.workloads.models import Lease
-from slipway.schemas.money import discounted
+from slipway.schemas.money import charged
 from slipway.schemas.spend import PriceEffect, RateOut
 
 _LOOKED_AT = timedelta(days=30)
@@ -61,8 +61,8 @@ def price_resource(*, resource: str, nano_usd_per_hour: int) -> RateOut:
 
 def effect_of_price(*, tier: Tier, nano_usd_per_hour: int) -> PriceEffect:
     """Return the effect of a new price of a tier on running work and on the last 30 days."""
-    discounts = Lease.objects.open().filter(tier=tier).values_list("discount_percent", flat=True)
-    percents = list(discounts)
+    held = Lease.objects.open().filter(tier=tier)
+    terms = list(held.values_list("price_percent", "discount_percent"))
     since = clock.now().astimezone(UTC).date() - _LOOKED_AT
     days = DayTotal.objects.filter(tier=tier.pk, day__gt=since)
     spent = int(days.aggregate(all=Sum("nano_usd"))["all"] or 0)
@@ -71,10 +71,13 @@ def effect_of_price(*, tier: Tier, nano_usd_per_hour: int) -> PriceEffect:
         tier=tier.slug,
         now_nano_usd_per_hour=old,
         new_nano_usd_per_hour=nano_usd_per_hour,
-        running=len(percents),
-        running_now_nano_usd_per_hour=sum(discounted(old, percent) for percent in percents),
+        running=len(terms),
+        running_now_nano_usd_per_hour=sum(
+            charged(old, percent=percent, discount=discount) for percent, discount in terms
+        ),
         running_new_nano_usd_per_hour=sum(
-            discounted(nano_usd_per_hour, percent) for percent in percents
+            charged(nano_usd_per_hour, percent=percent, discount=discount)
+            for percent, discount in terms
         ),
         last_30_days_nano_usd=spent,
         last_30_days_new_nano_usd=spent * nano_usd_per_hour // old if old else spent,

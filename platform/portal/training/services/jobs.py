@@ -147,10 +147,10 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
         packages = replace(packages, explanation=explanation)
     shown = packages.as_schema() if is_known or packages.version is not None else None
     tier = offered_tier(spec.tier)
-    price = tier.price(is_preemptible=spec.preemptible) * spec.nodes
-    full_price = tier.price() * spec.nodes
-    files = rule_text(spec.keep, spec.keep_limit_bytes)
     pool = usable_pool(project, spec.pool)
+    price = tier.price(is_preemptible=spec.preemptible, pool=pool) * spec.nodes
+    full_price = tier.price(pool=pool) * spec.nodes
+    files = rule_text(spec.keep, spec.keep_limit_bytes)
     try:
         refuse_impossible(
             project=project,
@@ -239,6 +239,7 @@ def _settled_environment(requested: JobIn, packages: JobPackages) -> dict[str, A
 def admission_request(*, project: Project, by: User, spec: JobIn) -> AdmissionRequest:
     """Return what the admission would be asked about such a job. Raises InvalidInput."""
     tier = offered_tier(spec.tier)
+    pool = usable_pool(project, spec.pool)
     return AdmissionRequest(
         workload_id="",
         team_id=project.team_id or "",
@@ -248,7 +249,7 @@ def admission_request(*, project: Project, by: User, spec: JobIn) -> AdmissionRe
         kind="job",
         tier=tier.slug,
         tasks=spec.nodes,
-        nano_usd_per_hour=tier.price(is_preemptible=spec.preemptible) * spec.nodes,
+        nano_usd_per_hour=tier.price(is_preemptible=spec.preemptible, pool=pool) * spec.nodes,
         max_lifetime_s=_lifetime(spec),
         is_preemptible=spec.preemptible,
     )

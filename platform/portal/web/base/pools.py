@@ -4,6 +4,7 @@ from django import forms
 
 from portal.accounts.models import Project, User
 from portal.compute.models import Pool
+from portal.compute.models.pools import FULL_PRICE
 from portal.compute.services.pool_accounts import unlinked_pools
 
 _OWN_NODES = "Own nodes"
@@ -43,9 +44,16 @@ def offer_pools(form: forms.Form, project: Project, user: User) -> None:
     assert isinstance(field.widget, forms.Select)  # noqa: S101  (set by the field)
     pools = list(Pool.objects.usable_by(project).order_by("name"))
     choices = [("", _OWN_NODES)]
-    choices += [(pool.name, f"{pool.name} · {pool.engine_label}") for pool in pools]
+    choices += [(pool.name, _label_of(pool)) for pool in pools]
     chosen = str(form["pool"].value() or "")
     if chosen and chosen not in dict(choices):
         choices.append((chosen, f"{chosen} · not available"))
     field.widget.choices = choices
     field.unlinked = unlinked_pools(pools, user)
+
+
+def _label_of(pool: Pool) -> str:
+    label = f"{pool.name} · {pool.engine_label}"
+    if pool.price_percent == FULL_PRICE:
+        return label
+    return f"{label} · {pool.price_percent} % of the tier's price"

@@ -8,7 +8,12 @@ from django import forms
 
 from portal.compute.engines import engine_kinds
 from portal.compute.models import Pool
-from portal.compute.models.pools import DEFAULT_REQUESTS, MAX_REQUESTS
+from portal.compute.models.pools import (
+    DEFAULT_REQUESTS,
+    FULL_PRICE,
+    MAX_PRICE_PERCENT,
+    MAX_REQUESTS,
+)
 
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
 _SETTING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -38,6 +43,14 @@ class PoolSettings(forms.Form):
         initial=DEFAULT_REQUESTS,
         help_text="Requests that wait or run there at a time. All others wait in Slipway, so that "
         "priorities and fair shares still decide.",
+    )
+    price_percent = forms.IntegerField(
+        label="Price, in percent of the tier's price",
+        min_value=0,
+        max_value=MAX_PRICE_PERCENT,
+        initial=FULL_PRICE,
+        help_text="80 means that work costs 20 % less there than on own nodes. Work that runs "
+        "keeps the price it started at.",
     )
     audience = forms.ChoiceField(
         label="Who may use it",
@@ -98,6 +111,7 @@ def pool_initial(pool: Pool, projects: list[str]) -> dict[str, Any]:
     return {
         "settings": "\n".join(setting_lines(pool)),
         "most_requests": pool.most_requests,
+        "price_percent": pool.price_percent,
         "audience": ALL if pool.is_for_all else SOME,
         "projects": "" if pool.is_for_all else " ".join(projects),
     }

@@ -15,7 +15,7 @@ from portal.web.base.shortlist import Shortlist, shortlist
 from portal.web.endpoints.presenters import endpoint_rows
 from portal.web.jobs.presenters import JobStatus, job_statuses
 from portal.workloads.models import Lease, Workload
-from slipway.schemas.money import discounted
+from slipway.schemas.money import charged
 
 _SHOWN = 8
 _MINUTES_DRAWN = 60
@@ -32,9 +32,9 @@ def activity_of(user: User, jobs: JobQuerySet, projects: QuerySet[Project]) -> d
         "any_active": any(not job.has_ended for job in standings),
         "endpoints": shown.replaced_by(endpoint_rows(_summaries(shown))),
         "burn_rate": sum(
-            count * discounted(price, percent)
-            for price, percent, count in held.order_by()
-            .values_list("nano_usd_per_hour", "discount_percent")
+            count * charged(price, percent=percent, discount=discount)
+            for price, percent, discount, count in held.order_by()
+            .values_list("nano_usd_per_hour", "price_percent", "discount_percent")
             .annotate(Count("pk"))
         ),
     }

@@ -147,7 +147,7 @@ def workload_page(status: WorkloadStatus, viewer: User) -> dict[str, Any]:
         "parts": _parts_of(workload),
         "cost_with_parts": _cost_with_parts(status),
         "moves": _moves_of(workload, viewer),
-        "full_rate": workload.tier.price() * workload.nodes if status.rate else 0,
+        "full_rate": workload.full_price if status.rate else 0,
     }
 
 

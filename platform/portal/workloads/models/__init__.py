@@ -1,6 +1,6 @@
 """Models of the app, one file per noun."""
 
-from portal.workloads.models.allocations import Allocation
+from portal.workloads.models.allocations import Allocation, AllocationUsage
 from portal.workloads.models.leases import Lease, UsageSample
 from portal.workloads.models.preemptions import Preemption
 from portal.workloads.models.shares import SchedulerTurn, Share
@@ -9,6 +9,7 @@ from portal.workloads.models.workloads import Task, Workload, WorkloadEvent, pla
 
 __all__ = [
     "Allocation",
+    "AllocationUsage",
     "Lease",
     "Preemption",
     "SchedulerTurn",

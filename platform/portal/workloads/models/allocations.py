@@ -1,5 +1,6 @@
-"""Allocations: machines ordered of the engine of a pool, for one placement of a workload."""
+"""Allocations: machines ordered of the engine of a pool, and what both sides account for them."""
 
+from datetime import datetime
 from typing import ClassVar
 
 from django.db import models
@@ -72,3 +73,68 @@ class Allocation(Row):
     def reserved_for(self) -> str:
         """The placement that its nodes may run."""
         return placement_name(self.workload_id, self.epoch)
+
+
+class AllocationUsageQuerySet(models.QuerySet["AllocationUsage"]):
+    """Queries of the accounting of allocations, written in `portal.workloads.allocation_usage`."""
+
+    def due(self, timestamp: datetime) -> "AllocationUsageQuerySet":
+        """Return rows whose engine is to be queried now."""
+        return self.filter(due_at__lte=timestamp)
+
+
+class AllocationUsage(Row):
+    """The bill of an ended allocation beside the accounting of its engine.
+
+    `billed_ms` is the time of its leases, `billed_cpu_ms` that of their CPUs, `billed_nano_usd`
+    their cost. `accounted_at` is when the engine's figures became known, which are null until then;
+    `accounted_nano_usd` is its time at the same price. `due_at` is when to ask it next: null once
+    they are known, and when it has not known them for a day.
+    """
+
+    id = IdField("ausg")
+    allocation = models.OneToOneField(Allocation, on_delete=models.PROTECT, related_name="usage")
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="+")
+    ended_at = models.DateTimeField()
+    due_at = models.DateTimeField(null=True, blank=True)
+    billed_ms = models.BigIntegerField()
+    billed_cpu_ms = models.BigIntegerField()
+    billed_nano_usd = models.BigIntegerField()
+    accounted_at = models.DateTimeField(null=True, blank=True)
+    elapsed_s = models.BigIntegerField(null=True, blank=True)
+    machines = models.PositiveIntegerField(null=True, blank=True)
+    cpu_s = models.BigIntegerField(null=True, blank=True)
+    resources = models.CharField(max_length=300, blank=True)
+    accounted_nano_usd = models.BigIntegerField(null=True, blank=True)
+
+    objects: ClassVar[AllocationUsageQuerySet] = AllocationUsageQuerySet.as_manager()  # type: ignore[assignment]
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.CheckConstraint(
+                condition=Q(
+                    accounted_at__isnull=True,
+                    elapsed_s__isnull=True,
+                    machines__isnull=True,
+                    cpu_s__isnull=True,
+                    accounted_nano_usd__isnull=True,
+                )
+                | Q(
+                    accounted_at__isnull=False,
+                    due_at__isnull=True,
+                    elapsed_s__isnull=False,
+                    machines__isnull=False,
+                    cpu_s__isnull=False,
+                    accounted_nano_usd__isnull=False,
+                ),
+                name="allocation_usage_known_or_not",
+            ),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["pool", "ended_at"], name="allocation_usage_by_pool"),
+            models.Index(
+                fields=["pool", "due_at"],
+                condition=Q(due_at__isnull=False),
+                name="allocation_usage_due",
+            ),
+        ]

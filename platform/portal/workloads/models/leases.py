@@ -8,6 +8,7 @@ from django.db.models import Q
 
 from portal.accounts.models import Project, Team
 from portal.compute.models import Node, Tier
+from portal.compute.models.pools import FULL_PRICE
 from portal.compute.resources import Amount
 from portal.core.models import IdField, Row
 from portal.workloads.lifecycle import LeaseState
@@ -41,8 +42,8 @@ class Lease(Row):
     nothing follows. A task of a gang has an `address` and one of its `ports` for each rank, once it
     has reported them. `failed_at` is when a task failed that stays for shells: from then on it has
     the reason and the other columns of its end. `ranks_connected` says whether its ranks have
-    connected to others (null: not known). `discount_percent` is that of preemptible work when it
-    was granted, for good.
+    connected to others (null: not known). `price_percent` is that of the pool, and
+    `discount_percent` that of preemptible work, when it was granted, for good.
     """
 
     id = IdField("lse")
@@ -55,6 +56,7 @@ class Lease(Row):
     node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="+")
     tier = models.ForeignKey(Tier, on_delete=models.PROTECT, related_name="+")
     nano_usd_per_hour = models.BigIntegerField()
+    price_percent = models.PositiveSmallIntegerField(default=FULL_PRICE, db_default=FULL_PRICE)
     discount_percent = models.PositiveSmallIntegerField(default=0, db_default=0)
     epoch = models.PositiveIntegerField()
     index = models.PositiveSmallIntegerField()

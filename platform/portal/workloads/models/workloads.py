@@ -239,6 +239,17 @@ class Workload(Row):
         return Amount(self.cpu_millis, self.memory_bytes, self.gpus)
 
     @property
+    def price(self) -> int:
+        """Return nano-USD an hour of all its tasks, if they started now."""
+        price = self.tier.price(is_preemptible=self.is_preemptible, pool=self.pool)
+        return price * self.nodes
+
+    @property
+    def full_price(self) -> int:
+        """Return what `price` would be if it were not preemptible."""
+        return self.tier.price(pool=self.pool) * self.nodes
+
+    @property
     def need(self) -> Need:
         """Return the requirements of one task, under the current network rule of its project."""
         network = self.project.network_rule

@@ -148,8 +148,7 @@ def request_of(workload: Workload) -> AdmissionRequest:
         kind=workload.kind,
         tier=workload.tier.slug,
         tasks=workload.nodes,
-        nano_usd_per_hour=workload.tier.price(is_preemptible=workload.is_preemptible)
-        * workload.nodes,
+        nano_usd_per_hour=workload.price,
         max_lifetime_s=workload.max_lifetime_s,
         is_preemptible=workload.is_preemptible,
     )

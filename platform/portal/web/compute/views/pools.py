@@ -20,6 +20,8 @@ from portal.compute.services.pools import (
 )
 from portal.core.errors import InvalidInput, NotFound
 from portal.core.policy import guarded_by
+from portal.spend.pool_usage import present_pool_usage
+from portal.spend.windows import MONTH, TODAY, WEEK
 from portal.web.base.confirmation import Confirmation, show_confirmation
 from portal.web.base.form_submission import one_click, sent, status_of, submit_form
 from portal.web.base.list_query import SETTINGS_LAYOUT, listing, search_parameter
@@ -67,6 +69,7 @@ def _create(data: dict[str, Any]) -> Pool:
         engine=data["engine"],
         settings=data["settings"],
         most_requests=data["most_requests"],
+        price_percent=data["price_percent"],
         projects=None if slugs is None else named_projects(slugs),
     )
 
@@ -74,9 +77,10 @@ def _create(data: dict[str, Any]) -> Pool:
 @guarded_by(Administrator())
 @require_http_methods(["GET", "HEAD", "POST"])
 def pool(request: HttpRequest, pool: str) -> HttpResponse:
-    """Show one pool and what it has in flight. Change its settings."""
+    """Show one pool, what it has in flight, and its bill. Change its settings."""
     pool_row = _get_pool(pool)
     slugs = _project_slugs(pool_row)
+    window = search_parameter(request, "window") or MONTH
     form = PoolSettings(sent(request), initial=pool_initial(pool_row, slugs))
     if submit_form(request, form, lambda data: _change(pool_row, slugs, data)):
         messages.success(request, "Saved. Requests that wait or run there go on.")
@@ -88,6 +92,9 @@ def pool(request: HttpRequest, pool: str) -> HttpResponse:
         "allocations": allocation_rows(pool_row, require_principal(request)),
         "waiting": Workload.objects.waiting_in(pool_row.pk).count(),
         "form": form,
+        "usage": present_pool_usage(pool_row, window),
+        "windows": [(TODAY, "Today"), (WEEK, "7 days"), (MONTH, "This month")],
+        "chosen": window,
     }
     return render(request, "web/pools/pool.html", context | _WHERE, status=status_of(form))
 
@@ -100,6 +107,7 @@ def _change(pool: Pool, slugs: list[str], data: dict[str, Any]) -> Pool:
         pool=pool,
         settings=data["settings"],
         most_requests=data["most_requests"],
+        price_percent=data["price_percent"],
         projects=None if requested is None or is_same else named_projects(requested),
         is_for_all=True if requested is None else None,
     )

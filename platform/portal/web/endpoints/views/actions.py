@@ -72,7 +72,7 @@ def project_endpoint_promote(request: HttpRequest, project: str, endpoint: str) 
         )
         return redirect(_endpoint_url(endpoint_row))
     offer_environments(form, endpoint_row.project, automatic=MODEL_PACKAGES, installation=False)
-    rate = endpoint_row.tier.nano_usd_per_hour
+    rate = endpoint_row.tier.price(pool=endpoint_row.pool)
     context = {
         "endpoint": endpoint_row,
         "form": form,

@@ -98,7 +98,7 @@ def _priced(project: Project, form: NewEndpoint) -> dict[str, Any]:
     most = max(least, most or least)
     chosen = str(form["pool"].value() or "")[:48]
     pool = Pool.objects.usable_by(project).filter(name=chosen).first() if chosen else None
-    price = tier.nano_usd_per_hour
+    price = tier.price(pool=pool)
     return {
         "quote": {
             "tier": tier,

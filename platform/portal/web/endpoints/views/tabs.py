@@ -269,5 +269,5 @@ def project_endpoint_settings(request: HttpRequest, project: str, endpoint: str)
         "settings",
         limits=LimitsIn.model_validate(endpoint_row.limits),
         rules=RollbackRules.model_validate(endpoint_row.rules),
-        warm_price=endpoint_row.tier.nano_usd_per_hour * endpoint_row.desired_replicas,
+        warm_price=endpoint_row.tier.price(pool=endpoint_row.pool) * endpoint_row.desired_replicas,
     )

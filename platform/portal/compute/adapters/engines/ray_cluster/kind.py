@@ -15,7 +15,6 @@ class RayEngineKind:
     """Pools of Ray clusters. Whoever uses one can reach all work in it, so it is for one team."""
 
     label = "Ray"
-    runs_servers = False
 
     def __init__(self, url: str, python: str, task_python: str = "") -> None:
         """Agents reach the portal at `url`, unless the pool says otherwise."""
@@ -41,6 +40,9 @@ class RayEngineKind:
     def needs_account(self, settings: Mapping[str, Any]) -> bool:
         """Return False: all work in a Ray cluster belongs to the user of the cluster."""
         return False
+
+    def given_accounts(self, settings: Mapping[str, Any]) -> None:
+        """Return None: there are no accounts."""
 
     def link_command(self, settings: Mapping[str, Any], name: str) -> str:
         """Return nothing: there is no account to prove."""

@@ -1,0 +1,1 @@
+"""Engine of pools in Slurm, by its commands or by slurmrestd."""
