@@ -14,6 +14,8 @@ from portal.accounts.services.projects import create_project
 from portal.accounts.services.secrets import write_secret
 from portal.accounts.services.teams import create_team
 from portal.accounts.tokens import hash_of
+from portal.compute.resources import GIB, Amount
+from portal.compute.services.node_groups import create_node_group
 from portal.compute.services.pools import create_pool
 from portal.spend.services.budgets import set_budget
 from portal.storage.services import store_file
@@ -129,6 +131,7 @@ PARAMETERS = {
     "/requests/{request_id}": Parameter("promotion request", f"preq_{MISSING_ULID}"),
     "/tiers/{tier}": Parameter("tier", "no-such-tier"),
     "/pools/{pool}": Parameter("pool", "no-such-pool"),
+    "/node-groups/{group}": Parameter("node group", "no-such-group"),
     "/docs/{page}": Parameter("docs page", "no-such-page"),
     "/logs/{task_id}": Parameter("task", f"task_{MISSING_ULID}"),
     "/{task_id}/{epoch}": Parameter("epoch", "798765"),
@@ -245,6 +248,20 @@ def _let_work(world: World) -> None:
     ):
         create_pool(name=pool, engine="slurm", settings={"as_person": True}, projects=[project])
         side["pool"] = pool
+    for side, project, group in (
+        (world.own, people.vision, "burst"),
+        (world.foreign, people.other, "their-burst"),
+    ):
+        create_node_group(
+            name=group,
+            provisioner="local",
+            settings={},
+            amount=Amount(1000, GIB),
+            max_nodes=1,
+            nano_usd_per_hour=1,
+            projects=[project],
+        )
+        side["node group"] = group
     world.own["pipeline step"], world.foreign["pipeline step"] = "ok", "nor-such-step"
     world.own["docs page"], world.foreign["docs page"] = "training", "nor-such-a-page"
     world.own["kind of notes"], world.foreign["kind of notes"] = "endpoint", "nor-such-kind"

@@ -26,9 +26,7 @@ class NodeGroups:
 
     def list(self, *, project: str | None = None) -> Pages[NodeGroupOut]:
         """List the groups that one may use, or those that a project may use."""
-        return Pages(
-            self._connection, ("node-groups",), PageOf[NodeGroupOut], {"project": project}
-        )
+        return Pages(self._connection, ("node-groups",), PageOf[NodeGroupOut], {"project": project})
 
     def get(self, name: str) -> NodeGroupOut:
         """Return one group."""

@@ -27,7 +27,7 @@ def order_of(name: str = "") -> MachineOrder:
         amount=Amount(500, 256 * 2**20),
         gpu_model="",
         labels=(("node-group", "gpu"), ("zone", "a b'c")),
-        join_token="slj_x",  # noqa: S106
+        join_token="slj_x",
     )
 
 

@@ -84,9 +84,7 @@ def test_a_placement_after_the_plan_keeps_the_node(people: Personas, cloud: Clou
     assert Node.objects.get(pk=machine.node.pk).state == "ready"
 
 
-def test_a_release_before_the_placement_makes_the_work_wait(
-    people: Personas, cloud: Cloud
-) -> None:
+def test_a_release_before_the_placement_makes_the_work_wait(people: Personas, cloud: Cloud) -> None:
     make_idle_node(people, cloud)
     (group,) = NodeGroup.objects.all()
     assert release_idle_machines(group, needed=()) == 1
@@ -110,10 +108,11 @@ def test_a_plan_that_is_out_of_date_requests_nothing(people: Personas, cloud: Cl
 
 @only_postgres
 @threaded
+@pytest.mark.thorough
 def test_release_and_placement_at_once_never_meet(people: Personas, cloud: Cloud) -> None:
     make_idle_node(people, cloud)
     tier = make_tier("other", cpus=4)
-    for _ in range(8):
+    for _ in range(5):
         job = submit(people.vision, people.bob, tier)
         make_idle()
         at_once(schedule, grow_and_shrink, schedule, grow_and_shrink)

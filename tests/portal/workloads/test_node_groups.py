@@ -282,9 +282,7 @@ def test_a_lost_answer_makes_no_second_machine(people: Personas, cloud: Cloud) -
     cloud.loses_answers = True
     step()
     assert states() == ["requested"]
-    assert "does not answer: the connection was reset" in (
-        NodeGroup.objects.get().problem
-    )
+    assert "does not answer: the connection was reset" in (NodeGroup.objects.get().problem)
     step()
     cloud.loses_answers = False
     step()

@@ -139,9 +139,7 @@ def _fail(machine: GroupMachine, target: MachineState, text: str, **changes: obj
         )
 
 
-def _follow(
-    provisioner: Provisioner, machine: GroupMachine, report: MachineReport | None
-) -> None:
+def _follow(provisioner: Provisioner, machine: GroupMachine, report: MachineReport | None) -> None:
     machine.refresh_from_db()
     timestamp = clock.now()
     if report is not None and shorten(report.detail, 500) != machine.detail:
@@ -219,10 +217,11 @@ def _follow_joined(
 
 def _count_idle_time(machine: GroupMachine, node: Node, timestamp: datetime) -> None:
     rows = GroupMachine.objects.filter(pk=machine.pk, state=MachineState.JOINED)
-    if node.tasks and machine.idle_since is not None:
+    if node.tasks:
         idle_ms = machine.idle_time(timestamp) // timedelta(milliseconds=1)
-        rows.filter(idle_since=machine.idle_since).update(idle_since=None, idle_ms=idle_ms)
-    elif not node.tasks and machine.idle_since is None:
+        since = rows.filter(idle_since__isnull=False, idle_since=machine.idle_since)
+        since.update(idle_since=None, idle_ms=idle_ms)
+    else:
         rows.filter(idle_since__isnull=True).update(idle_since=timestamp)
 
 
@@ -345,4 +344,3 @@ def _adopt(group: NodeGroup, report: MachineReport) -> None:
                 label=group.name,
                 after={"machine": report.name, "handle": report.handle, "provisioner": label},
             )
-

@@ -66,7 +66,7 @@ WITHOUT_PAGE = frozenset(
         *("invitation", "token", "environment", "file", "quota", "rate", "dataset_version"),
         *("promotion_request", "registry_rules", "endpoint_key", "alert", "alert_channel"),
         *("selection", "erasure", "gateway", "hub", "workspace", "note"),
-        "optuna_storage",
+        *("optuna_storage", "node_group"),
     }
 )
 
