@@ -14,8 +14,6 @@ from portal.accounts.services.projects import create_project
 from portal.accounts.services.secrets import write_secret
 from portal.accounts.services.teams import create_team
 from portal.accounts.tokens import hash_of
-from portal.compute.resources import GIB, Amount
-from portal.compute.services.node_groups import create_node_group
 from portal.compute.services.pools import create_pool
 from portal.spend.services.budgets import set_budget
 from portal.storage.services import store_file
@@ -25,6 +23,7 @@ from tests.matrix.data import make_versions
 from tests.matrix.desks import make_server
 from tests.matrix.environments import make_environment
 from tests.matrix.kept_notebooks import make_file_request, make_notebook, make_notebook_run
+from tests.matrix.node_groups import make_node_group
 from tests.matrix.pipelines import make_pipeline_run
 from tests.matrix.registered import make_model
 from tests.matrix.reported import make_report
@@ -252,16 +251,7 @@ def _let_work(world: World) -> None:
         (world.own, people.vision, "burst"),
         (world.foreign, people.other, "their-burst"),
     ):
-        create_node_group(
-            name=group,
-            provisioner="local",
-            settings={},
-            amount=Amount(1000, GIB),
-            max_nodes=1,
-            nano_usd_per_hour=1,
-            projects=[project],
-        )
-        side["node group"] = group
+        side["node group"] = make_node_group(group, project)
     world.own["pipeline step"], world.foreign["pipeline step"] = "ok", "nor-such-step"
     world.own["docs page"], world.foreign["docs page"] = "training", "nor-such-a-page"
     world.own["kind of notes"], world.foreign["kind of notes"] = "endpoint", "nor-such-kind"

@@ -25,7 +25,7 @@ GroupProjects = Annotated[list[Slug], Field(max_length=1000)]
 
 
 class IdleCostOut(AnswerSchema):
-    """What the machines of a group, requested in the last 30 days, cost without work.
+    """Cost of the machines of a group that were requested in the last 30 days.
 
     Times are in seconds, from the request to the release. `idle_s` is time without work after the
     join, `starting_s` the time before it. The price of both is `overhead_nano_usd`, which no

@@ -104,7 +104,7 @@ class Cloud:
 
 
 @contextmanager
-def test_cloud() -> Iterator[Cloud]:
+def registered_cloud() -> Iterator[Cloud]:
     """Register a cloud as the provisioner `cloud`."""
     before = dict(provisioners._KINDS)
     cloud = Cloud()
@@ -114,9 +114,6 @@ def test_cloud() -> Iterator[Cloud]:
     finally:
         provisioners._KINDS.clear()
         provisioners._KINDS.update(before)
-
-
-test_cloud.__test__ = False  # type: ignore[attr-defined]
 
 
 def make_group(name: str = "gpu", *, cpus: float = 4, gpus: int = 0, **changes: Any) -> NodeGroup:

@@ -14,7 +14,7 @@ from portal.workloads.growth import plan_growth
 from portal.workloads.models import Lease
 from portal.workloads.tasks import grow_and_shrink, schedule
 from tests.personas import Personas
-from tests.portal.workloads.cloud import Cloud, make_group, step, test_cloud
+from tests.portal.workloads.cloud import Cloud, make_group, registered_cloud, step
 from tests.portal.workloads.machines import Machine, finish, make_tier, run, states_of, submit
 
 pytestmark = pytest.mark.postgres
@@ -26,7 +26,7 @@ threaded = pytest.mark.django_db(transaction=True, databases=["default", "tracki
 
 @pytest.fixture
 def cloud() -> Iterator[Cloud]:
-    with test_cloud() as made:
+    with registered_cloud() as made:
         yield made
 
 

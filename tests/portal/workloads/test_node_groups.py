@@ -20,7 +20,7 @@ from portal.workloads.explanations import Explainer
 from portal.workloads.feasibility import refuse_impossible
 from portal.workloads.models import Workload
 from tests.personas import Personas
-from tests.portal.workloads.cloud import Cloud, make_group, step, test_cloud
+from tests.portal.workloads.cloud import Cloud, make_group, registered_cloud, step
 from tests.portal.workloads.machines import (
     finish,
     make_machine,
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.postgres
 
 @pytest.fixture
 def cloud() -> Iterator[Cloud]:
-    with test_cloud() as made:
+    with registered_cloud() as made:
         yield made
 
 

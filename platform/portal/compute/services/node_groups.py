@@ -192,7 +192,7 @@ def possible_nodes(project: Project) -> list[Node]:
     return nodes
 
 
-# What nodes of a group have in common, and only a node that has joined tells.
+# Facts that nodes of a group have in common, and that only a node that has joined reports.
 _LEARNED = (
     *("cpu_millis", "memory_bytes", "gpus", "gpu_models"),
     *("labels", "backends", "isolation", "mixes_projects", "pythons"),
