@@ -80,7 +80,7 @@ class Cloud:
         """Let the agent of a machine join and send a heartbeat."""
         order = self.orders[name]
         self.phases[name] = MachinePhase.RUNNING
-        shape = {
+        shape: dict[str, Any] = {
             "cpus": order.amount.cpu_millis / 1000,
             "gib": order.amount.memory_bytes / GIB,
             "gpus": order.amount.gpus,

@@ -322,6 +322,7 @@ def test_a_machine_that_nobody_knows_is_released_with_a_line_in_the_audit_log(
     assert states() == ["draining"]
     event = AuditEvent.objects.get(verb="node_group.unknown_machine")
     assert event.actor == "Node groups"
+    assert event.after is not None
     assert event.after["machine"] == "gpu-lost"
     step()
     assert cloud.alive() == ["gpu-lost"]

@@ -231,13 +231,14 @@ def _follow_draining(
     report: MachineReport | None,
     timestamp: datetime,
 ) -> None:
-    is_unknown = machine.node_id is None and machine.joined_at is None and not machine.failure
-    if is_unknown and machine.draining_at and machine.draining_at > timestamp - UNKNOWN_GRACE:
+    since = machine.draining_at or timestamp
+    is_known = bool(machine.joined_at or machine.failure)
+    if not is_known and since > timestamp - UNKNOWN_GRACE:
         return
     if report is not None and report.phase is not MachinePhase.GONE:
         provisioner.release(machine.handle)
         return
-    if report is None and machine.draining_at and machine.draining_at > timestamp - _AWAY_PAUSE:
+    if report is None and since > timestamp - _AWAY_PAUSE:
         provisioner.release(machine.handle)  # it may be too new to be listed
         return
     target = MachineState.FAILED if machine.failure else MachineState.RELEASED

@@ -68,7 +68,7 @@ class NodeGroupSettings(PoolSettings):
         """Return nano-USD."""
         return nano_usd_of(self.cleaned_data["price"])
 
-    def limits(self) -> dict[str, int]:
+    def limits(self) -> dict[str, Any]:
         """Return the limits by the names of the service. Call it once clean."""
         data = self.cleaned_data
         return {

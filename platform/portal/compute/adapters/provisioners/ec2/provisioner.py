@@ -92,9 +92,10 @@ class Ec2Provisioner:
 
     def output(self, handle: str) -> str:
         """Return the end of the serial console. Raises ProvisionerAway."""
+        text = ""
         with _answers(ignores=_UNKNOWN):
-            return self._console(handle)
-        return ""
+            text = self._console(handle)
+        return text
 
     def _console(self, handle: str) -> str:
         try:
