@@ -3,8 +3,9 @@
 from datetime import timedelta
 from statistics import median
 
+from portal.accounts.models import Project
 from portal.compute.models import GroupMachine, NodeGroup
-from portal.compute.resources import count_noun
+from portal.compute.resources import Need, count_noun
 from portal.compute.services.node_groups import expected_node
 from portal.core import clock
 from portal.workloads.models import Workload
@@ -29,6 +30,27 @@ def growth_reason(workload: Workload) -> str:
         return starting[0]
     reasons = [_reason(group, workload) for group in suiting]
     return reasons[0] if reasons else ""
+
+
+def growth_estimate(project: Project, need: Need, tasks: int) -> str:
+    """Return that a node would be made for new work that fits nowhere, and how long that takes.
+
+    Empty where no open group may make as many nodes as it needs, or the last one did not come.
+    """
+    for group in NodeGroup.objects.usable_by(project).order_by("nano_usd_per_hour"):
+        node = expected_node(group)
+        per_node = node.max_amount_for(need).count_of(need.amount) if node.suits(need) else 0
+        counted = GroupMachine.objects.counted().filter(group=group).count()
+        needed = -(-tasks // per_node) if per_node else 0
+        if not needed or group.problem or counted + needed > group.max_nodes:
+            continue
+        usual = usual_start(group)
+        takes = f"; that usually takes {span_text(usual)}" if usual is not None else ""
+        subject = "A node" if needed == 1 else f"{needed} nodes"
+        return (
+            f"{subject} of group {group.name} {'is' if needed == 1 else 'are'} made for it{takes}."
+        )
+    return ""
 
 
 def usual_start(group: NodeGroup) -> timedelta | None:

@@ -240,9 +240,10 @@ def _nodes_to_avoid(capacity: Capacity, candidate: Candidate) -> frozenset[str]:
     return frozenset()
 
 
-def read_sites() -> list[Site]:
-    """Return the nodes that take new work, with what is free on each."""
-    nodes = list(Node.objects.accepting_work(clock.now()).order_by("name"))
+def read_sites(project: Project | None = None) -> list[Site]:
+    """Return the nodes that take new work (of a project, if given), with what is free on each."""
+    accepting = Node.objects.accepting_work(clock.now()).order_by("name")
+    nodes = list(accepting if project is None else accepting.usable_by(project))
     taken: dict[str, set[int]] = {}
     if any(node.gpus for node in nodes):
         holding = Lease.objects.open().filter(gpus__gt=0, node__in=nodes)

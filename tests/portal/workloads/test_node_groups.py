@@ -18,6 +18,7 @@ from portal.core.clock import frozen
 from portal.core.errors import Conflict, InvalidInput
 from portal.workloads.explanations import Explainer
 from portal.workloads.feasibility import refuse_impossible
+from portal.workloads.growth_reasons import growth_estimate, span_text
 from portal.workloads.models import Workload
 from tests.personas import Personas
 from tests.portal.workloads.cloud import Cloud, make_group, registered_cloud, step
@@ -401,3 +402,26 @@ def test_a_node_that_turns_out_smaller_makes_no_second_one(people: Personas, clo
     step()
     assert states() == ["joined"]
     assert "no node can fit it anymore" in reason(job, people)
+
+
+def test_new_work_is_told_of_the_node_that_would_be_made(people: Personas, cloud: Cloud) -> None:
+    make_group(max_nodes=2)
+    need = make_tier(cpus=4).need
+    assert growth_estimate(people.vision, need, 1) == "A node of group gpu is made for it."
+    assert growth_estimate(people.vision, need, 2) == "2 nodes of group gpu are made for it."
+    assert growth_estimate(people.vision, need, 3) == ""
+    submit(people.vision, people.bob, make_tier("other", cpus=4))
+    step()
+    with frozen(clock.now() + timedelta(seconds=80)):
+        cloud.boot_all()
+        step()
+        text = growth_estimate(people.vision, need, 1)
+    assert text == "A node of group gpu is made for it; that usually takes 1 min 20 s."
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (45.4, "45 s"), (60, "1 min"), (80, "1 min 20 s"), (3900, "1 h 5 min")],
+)
+def test_times_are_written_for_a_sentence(seconds: float, text: str) -> None:
+    assert span_text(timedelta(seconds=seconds)) == text

@@ -92,15 +92,15 @@ class Ec2Provisioner:
 
     def output(self, handle: str) -> str:
         """Return the end of the serial console. Raises ProvisionerAway."""
-        text = ""
-        with _answers(ignores=_UNKNOWN):
-            text = self._console(handle)
-        return text
+        with _answers():
+            return self._console(handle)
 
     def _console(self, handle: str) -> str:
         try:
             answer = self._client.get_console_output(InstanceId=handle, Latest=True)
         except ClientError as error:
+            if _code(error) in _UNKNOWN:
+                return ""
             if _code(error) != "UnsupportedOperation":
                 raise
             # Instances that are not of the Nitro system have the output of the last boot alone.
