@@ -18,6 +18,7 @@ from slipway.resources.invitations import Invitations
 from slipway.resources.jobs import Jobs
 from slipway.resources.members import Members
 from slipway.resources.models import Models
+from slipway.resources.node_groups import NodeGroups
 from slipway.resources.nodes import Nodes
 from slipway.resources.notebook_files import NotebookFiles
 from slipway.resources.notebooks import Notebooks
@@ -103,6 +104,7 @@ class Client:
         self.notebook_files = NotebookFiles(self._connection)
         self.tiers = Tiers(self._connection)
         self.pools = Pools(self._connection)
+        self.node_groups = NodeGroups(self._connection)
         self.nodes = Nodes(self._connection)
         self.notebooks = Notebooks(self._connection)
         self.spend = Spend(self._connection)

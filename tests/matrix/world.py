@@ -24,6 +24,7 @@ from tests.matrix.data import make_versions
 from tests.matrix.desks import make_server
 from tests.matrix.environments import make_environment
 from tests.matrix.kept_notebooks import make_file_request, make_notebook, make_notebook_run
+from tests.matrix.node_groups import make_node_group
 from tests.matrix.pipelines import make_pipeline_run
 from tests.matrix.registered import make_model
 from tests.matrix.reported import make_report
@@ -131,6 +132,7 @@ PARAMETERS = {
     "/requests/{request_id}": Parameter("promotion request", f"preq_{MISSING_ULID}"),
     "/tiers/{tier}": Parameter("tier", "no-such-tier"),
     "/pools/{pool}": Parameter("pool", "no-such-pool"),
+    "/node-groups/{group}": Parameter("node group", "no-such-group"),
     "/docs/{page}": Parameter("docs page", "no-such-page"),
     "/logs/{task_id}": Parameter("task", f"task_{MISSING_ULID}"),
     "/{task_id}/{epoch}": Parameter("epoch", "798765"),
@@ -248,6 +250,11 @@ def _let_work(world: World) -> None:
     ):
         create_pool(name=pool, engine="slurm", settings={"as_person": True}, projects=[project])
         side["pool"] = pool
+    for side, project, group in (
+        (world.own, people.vision, "burst"),
+        (world.foreign, people.other, "their-burst"),
+    ):
+        side["node group"] = make_node_group(group, project)
     world.own["pipeline step"], world.foreign["pipeline step"] = "ok", "nor-such-step"
     world.own["docs page"], world.foreign["docs page"] = "training", "nor-such-a-page"
     world.own["kind of notes"], world.foreign["kind of notes"] = "endpoint", "nor-such-kind"

@@ -173,6 +173,7 @@ _FREE = {
     "/agent/v1/heartbeat": ("boot_id is nothing", "boot_id is white space"),
     "/jobs": ("tier is null", "pool is null"),
     "/pools": ("projects is null",),
+    "/node-groups": ("projects is null",),
     "/batching": ("mode is null",),
     "/jobs/quote": ("tier is null", "pool is null"),
     "/sweeps": ("name is null",),

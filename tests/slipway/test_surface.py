@@ -57,6 +57,7 @@ def test_a_client_is_made_of_these_parts() -> None:
         "jobs",
         "members",
         "models",
+        "node_groups",
         "nodes",
         "notebook_files",
         "notebooks",

@@ -34,6 +34,7 @@ _COMPONENTS = {
     "dataset": "Datasets",
     "file": "Storage",
     "environment": "Environments",
+    "node_group": "Node groups",
 }
 
 

@@ -23,6 +23,17 @@ class NodeState(StrEnum):
     REMOVED = "removed"
 
 
+class MachineState(StrEnum):
+    """State of a machine that a node group has requested of its provisioner."""
+
+    REQUESTED = "requested"
+    STARTING = "starting"
+    JOINED = "joined"
+    DRAINING = "draining"
+    RELEASED = "released"
+    FAILED = "failed"
+
+
 class BuildState(StrEnum):
     """State of the build of an environment on one node."""
 
@@ -37,6 +48,18 @@ NODE_MOVES: Mapping[NodeState, frozenset[NodeState]] = {
     NodeState.DRAINING: frozenset({NodeState.READY, NodeState.CORDONED, NodeState.REMOVED}),
     NodeState.REMOVED: frozenset(),
 }
+# A machine is requested once its row is committed, and it is gone once its provisioner says so.
+MACHINE_MOVES: Mapping[MachineState, frozenset[MachineState]] = {
+    MachineState.REQUESTED: frozenset({MachineState.STARTING, MachineState.FAILED}),
+    MachineState.STARTING: frozenset({MachineState.JOINED, MachineState.DRAINING}),
+    MachineState.JOINED: frozenset({MachineState.DRAINING}),
+    MachineState.DRAINING: frozenset({MachineState.RELEASED, MachineState.FAILED}),
+    MachineState.RELEASED: frozenset(),
+    MachineState.FAILED: frozenset(),
+}
+# States in which a machine counts as a node of its group, or is about to be one.
+COUNTED_MACHINES = (MachineState.REQUESTED, MachineState.STARTING, MachineState.JOINED)
+OPEN_MACHINES = (*COUNTED_MACHINES, MachineState.DRAINING)
 # Transitions of one build. Building again is a new build with the next number.
 BUILD_MOVES: Mapping[BuildState, frozenset[BuildState]] = {
     BuildState.BUILDING: frozenset({BuildState.READY, BuildState.FAILED}),
@@ -48,6 +71,11 @@ BUILD_MOVES: Mapping[BuildState, frozenset[BuildState]] = {
 def node_sources(target: NodeState) -> list[NodeState]:
     """Return the states from which a node may move to `target`."""
     return [state for state, targets in NODE_MOVES.items() if target in targets]
+
+
+def machine_sources(target: MachineState) -> list[MachineState]:
+    """Return the states from which a machine may move to `target`."""
+    return [state for state, targets in MACHINE_MOVES.items() if target in targets]
 
 
 def build_sources(target: BuildState) -> list[BuildState]:

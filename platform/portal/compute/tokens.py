@@ -28,7 +28,16 @@ def allocation_join_secret(name: str) -> str:
     It is derived from the key that is not in the database, so that an order whose answer was lost
     can be repeated with the same token.
     """
-    key = hashlib.sha256(f"allocation join token\0{settings.SLIPWAY_SECRETS_KEY}".encode()).digest()
+    return _derived_join_secret("allocation join token", name)
+
+
+def machine_join_secret(name: str) -> str:
+    """Return the one-time join token of a machine of a node group, derived in the same way."""
+    return _derived_join_secret("machine join token", name)
+
+
+def _derived_join_secret(purpose: str, name: str) -> str:
+    key = hashlib.sha256(f"{purpose}\0{settings.SLIPWAY_SECRETS_KEY}".encode()).digest()
     digest = hmac.new(key, name.encode(), hashlib.sha256).digest()
     return "slj_" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
 

@@ -13,19 +13,20 @@ from django.db.models import F
 
 from portal.accounts.models import Project, User
 from portal.compute.engines import engine_label
-from portal.compute.models import Node, Pool, Quota
+from portal.compute.models import Node, NodeGroup, Pool, Quota
 from portal.compute.resources import Amount, amount_text, count_noun, cpus_text
 from portal.core import clock
 from portal.core.problems import problem_of
 from portal.workloads.fair_shares import ShareStandings
 from portal.workloads.feasibility import infeasible_reason, is_gang_without_network
 from portal.workloads.gangs import ranks_apart_text
+from portal.workloads.growth_reasons import growth_reason
 from portal.workloads.kept_tasks import kept_text
 from portal.workloads.models import Allocation, Lease, Preemption, Share, Workload
 from portal.workloads.placement import Capacity, FreeCapacity, Site, missing_part
 from portal.workloads.ports import kind_of
 from portal.workloads.preemption import unmoved_reason
-from portal.workloads.scheduling import read_sites
+from portal.workloads.scheduling import projects_of_groups, read_sites
 from portal.workloads.silence import silence_text
 from slipway.schemas.truncation import join_names
 from slipway.schemas.workloads import ReasonCode, WorkloadState
@@ -119,6 +120,7 @@ class Explainer:
             or self._by_network(workload)
             or self._by_quota(workload)
             or self._by_moves(workload)
+            or self._by_growth(workload)
             or self._by_nodes(workload)
             or self._by_holds(workload)
             or self._with_moves(workload, self._by_capacity(workload))
@@ -243,17 +245,28 @@ class Explainer:
             return f"{noun} {workload.name} of project {slug}{note}"
         return f"another project's {f'{adjective} {noun}'.strip()}"
 
+    def _by_growth(self, workload: Workload) -> str:
+        """Say which node of a group starts for it, or why none does, if it fits nowhere now."""
+        if not self._has_groups:
+            return ""
+        room = Capacity(self._sites)
+        if room.count_of(workload.need, project=workload.project_id) >= workload.nodes:
+            return ""
+        return growth_reason(workload)
+
     def _by_nodes(self, workload: Workload) -> str:
         """Say so if no node that could fit it is open for work."""
         need = workload.need
-        never = infeasible_reason(self._nodes, need, workload.nodes)
+        project = workload.project_id
+        nodes = [node for node in self._nodes if node.group_id not in self._others_groups(project)]
+        never = infeasible_reason(nodes, need, workload.nodes)
         if never:
             return f"no node can fit it anymore: {never}"
-        if any(site.suits(need) for site in self._sites):
+        if any(site.suits(need) for site in self._sites_for(workload)):
             return ""
         closed = [
             node
-            for node in self._nodes
+            for node in nodes
             if node.suits(need) and node.max_amount_for(need).covers(need.amount)
         ]
         why_closeds = [_closed_reason(node) for node in closed[:_NAMED]]
@@ -267,22 +280,23 @@ class Explainer:
     def _by_capacity(self, workload: Workload) -> str:
         """Say what is missing where, and who has it, if it does not fit now."""
         need = workload.need
-        room = Capacity(self._sites)
+        sites = self._sites_for(workload)
+        room = Capacity(sites)
         fitting = room.count_of(need, project=workload.project_id)
         if fitting >= workload.nodes:
             return ""
         if room.count_of(need) >= workload.nodes:
-            return self._by_other_project(workload, room)
+            return self._by_other_project(workload, sites, room)
         asks = amount_text(need.amount, need.gpu_model)
         if workload.nodes > 1:
             return (
                 f"needs {workload.nodes} tasks of {asks} at once; "
                 f"{fitting} {'fits' if fitting == 1 else 'fit'} now{self._behind(workload)}."
             )
-        suiting = [i for i, site in enumerate(self._sites) if site.suits(need)]
+        suiting = [i for i, site in enumerate(sites) if site.suits(need)]
         admitting = [i for i in suiting if room.admits(i, need, workload.project_id)]
-        at = min(admitting or suiting, key=lambda i: missing_part(self._sites[i].free, need))
-        site = self._sites[at]
+        at = min(admitting or suiting, key=lambda i: missing_part(sites[i].free, need))
+        site = sites[at]
         lacking = _lacking(site.free, need.amount, need.gpu_model)
         holders = self._holders(site, lacking)
         return (
@@ -291,12 +305,12 @@ class Explainer:
             f"{f', the rest is held by {holders}' if holders else ''}{self._behind(workload)}."
         )
 
-    def _by_other_project(self, workload: Workload, room: Capacity) -> str:
+    def _by_other_project(self, workload: Workload, sites: list[Site], room: Capacity) -> str:
         """Say which nodes run another project's work and cannot keep the two apart."""
         need = workload.need
         names = [
             site.name
-            for i, site in enumerate(self._sites)
+            for i, site in enumerate(sites)
             if site.suits(need)
             and site.free.count_of(need)
             and not room.admits(i, need, workload.project_id)
@@ -340,6 +354,18 @@ class Explainer:
     @cached_property
     def _sites(self) -> list[Site]:
         return read_sites()
+
+    @cached_property
+    def _has_groups(self) -> bool:
+        return NodeGroup.objects.present().exists()
+
+    def _others_groups(self, project_id: str) -> set[str | None]:
+        """Return the groups of nodes that take no work of a project."""
+        limits = projects_of_groups(node.group_id for node in self._nodes)
+        return {group for group, projects in limits.items() if project_id not in projects}
+
+    def _sites_for(self, workload: Workload) -> list[Site]:
+        return [site for site in self._sites if site.is_for(workload.project_id)]
 
     @cached_property
     def _nodes(self) -> list[Node]:

@@ -7,6 +7,7 @@ from portal.accounts.models import Project
 from portal.compute.engines import engine_label
 from portal.compute.models import Node, Pool, Quota, Tier
 from portal.compute.resources import Amount, Need, amount_text, count_noun, cpus_text
+from portal.compute.services.node_groups import possible_nodes
 from portal.compute.services.pythons import sorted_pythons
 from portal.core.errors import InvalidInput
 from slipway.schemas.backends import BACKENDS, DEFAULT_BACKEND
@@ -46,7 +47,7 @@ def refuse_impossible(
         _refuse_other_backend(backend, pool)
         _refuse_over_quota(project, tier, tasks)
         return
-    nodes = list(Node.objects.lasting().order_by("name"))
+    nodes = possible_nodes(project)
     if not nodes:
         raise InvalidInput(
             "No node has joined this installation yet, so nothing can run.",

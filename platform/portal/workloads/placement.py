@@ -109,7 +109,8 @@ class Site:
 
     `shared_backends` cannot keep projects apart, `network_backends` can enforce the network rule.
     `reserved_for` is the only placement that may use it, if there is one.
-    `tenancy` is counted for sites with shared back ends alone.
+    `tenancy` is counted for sites with shared back ends alone. `projects` may use it, all of them
+    for None.
     """
 
     node_id: str
@@ -123,6 +124,11 @@ class Site:
     reserved_for: str = ""
     tenancy: Tenancy = field(default_factory=Tenancy)
     pythons: Collection[str] = ()
+    projects: Collection[str] | None = None
+
+    def is_for(self, project: str) -> bool:
+        """Return True if the node takes work of a project (of any, if empty)."""
+        return self.projects is None or not project or project in self.projects
 
     def suits(self, need: Need) -> bool:
         """Return True if the node could hold such a task if it were empty."""
@@ -195,10 +201,28 @@ class Capacity:
         self._has_shared = any(site.shared_backends for site in sites)
         self._tenancies = [site.tenancy.copy() for site in sites] if self._has_shared else []
         self._claims: dict[int, Claim] = {}
+        self._has_limited = any(site.projects is not None for site in sites)
+
+    def add(self, site: Site) -> None:
+        """Add a node that does not exist yet."""
+        self.sites = [*self.sites, site]
+        self.free.append(site.free.copy())
+        self._has_limited = self._has_limited or site.projects is not None
+        self._has_shared = self._has_shared or bool(site.shared_backends)
+        while self._has_shared and len(self._tenancies) < len(self.sites):
+            self._tenancies.append(self.sites[len(self._tenancies)].tenancy.copy())
+        self._tightest.clear()
+
+    def remove_last(self, count: int) -> None:
+        """Remove nodes that were added last, on which nothing is placed."""
+        end = len(self.sites) - count
+        self.sites = self.sites[:end]
+        del self.free[end:], self._tenancies[end:]
+        self._tightest.clear()
 
     def domain_of(self, project: str) -> str:
-        """Return what tells projects apart here: the same for all where no node is shared."""
-        return project if self._has_shared else ""
+        """Return what tells projects apart here: the same for all where no node does so."""
+        return project if self._has_shared or self._has_limited else ""
 
     def place(
         self,
@@ -267,6 +291,8 @@ class Capacity:
     def admits(self, i: int, need: Need, project: str, *, is_short: bool = False) -> bool:
         """Return True if no other project keeps such a task of this project off a site."""
         site = self.sites[i]
+        if not site.is_for(project):
+            return False
         if not site.shared_backends or not project:
             return True
         is_shared = site.is_shared(need)
@@ -305,7 +331,9 @@ class Capacity:
         """
         if not self._has_shared or any(c.project == project for c in self._claims.values()):
             return
-        fitting = [i for i, site in enumerate(self.sites) if site.suits(need)]
+        fitting = [
+            i for i, site in enumerate(self.sites) if site.suits(need) and site.is_for(project)
+        ]
         if sum(self.sites[i].capacity.count_of(need) for i in fitting) < tasks:
             return
         shared = [i for i in fitting if self.sites[i].shared_backends]
@@ -388,7 +416,7 @@ class Capacity:
 
         def count_at(i: int) -> int:
             site = self.sites[i]
-            if not site.suits(need):
+            if not site.suits(need) or not site.is_for(project):
                 return 0
             is_shared = site.is_shared(need)
             if site.shared_backends and not tenancies[i].admits(project, is_shared=is_shared):
@@ -412,7 +440,10 @@ class Capacity:
         return []
 
     def _nodes_missing_least(self, need: Need, tasks: int, project: str) -> list[int]:
-        counts = [site.capacity.count_of(need) if site.suits(need) else 0 for site in self.sites]
+        counts = [
+            site.capacity.count_of(need) if site.suits(need) and site.is_for(project) else 0
+            for site in self.sites
+        ]
         rank = [missing_part(spot, need) for spot in self.free]
         for i, (most, total) in enumerate(rank):
             if counts[i] and not self.admits(i, need, project):

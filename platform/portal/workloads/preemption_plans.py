@@ -119,6 +119,8 @@ class Outlook:
 
     def count_without(self, i: int, need: Need, project: str, parts: Iterable[OccupiedPart]) -> int:
         """Return how many tasks would fit on a site if these parts of it were free."""
+        if not self._sites[i].is_for(project):
+            return 0
         free, tenancy = self._free[i].copy(), self._tenancies[i].copy()
         shared = self._sites[i].shared_backends
         for part in parts:

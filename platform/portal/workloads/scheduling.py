@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.models import Count, F
 
 from portal.accounts.models import Project
-from portal.compute.models import Node, Tier
+from portal.compute.models import Node, NodeGroup, NodeGroupProject, Tier
 from portal.core import clock
 from portal.workloads.feasibility import is_gang_without_network, need_of
 from portal.workloads.leasing import Decision, StalePass, grant
@@ -240,16 +240,32 @@ def _nodes_to_avoid(capacity: Capacity, candidate: Candidate) -> frozenset[str]:
     return frozenset()
 
 
-def read_sites() -> list[Site]:
-    """Return the nodes that take new work, with what is free on each."""
-    nodes = list(Node.objects.accepting_work(clock.now()).order_by("name"))
+def read_sites(project: Project | None = None) -> list[Site]:
+    """Return the nodes that take new work (of a project, if given), with what is free on each."""
+    accepting = Node.objects.accepting_work(clock.now()).order_by("name")
+    nodes = list(accepting if project is None else accepting.usable_by(project))
     taken: dict[str, set[int]] = {}
     if any(node.gpus for node in nodes):
         holding = Lease.objects.open().filter(gpus__gt=0, node__in=nodes)
         for node_id, indices in holding.values_list("node_id", "gpu_indices"):
             taken.setdefault(node_id, set()).update(indices)
     tenancies = _tenancies(nodes)
-    return [_site(node, taken.get(node.pk, set()), tenancies[node.pk]) for node in nodes]
+    limits = projects_of_groups(node.group_id for node in nodes)
+    return [
+        site_of(node, taken.get(node.pk, set()), tenancies[node.pk], limits.get(node.group_id))
+        for node in nodes
+    ]
+
+
+def projects_of_groups(group_ids: Iterable[str | None]) -> dict[str | None, frozenset[str]]:
+    """Return the projects of node groups that are not for all."""
+    used = {group_id for group_id in group_ids if group_id is not None}
+    limited: dict[str | None, frozenset[str]] = {}
+    if used:
+        for group in NodeGroup.objects.filter(pk__in=used, is_for_all=False):
+            allowed = NodeGroupProject.objects.filter(group=group)
+            limited[group.pk] = frozenset(allowed.values_list("project_id", flat=True))
+    return limited
 
 
 def _tenancies(nodes: Iterable[Node]) -> defaultdict[str, Tenancy]:
@@ -265,7 +281,10 @@ def _tenancies(nodes: Iterable[Node]) -> defaultdict[str, Tenancy]:
     return tenancies
 
 
-def _site(node: Node, taken: set[int], tenancy: Tenancy) -> Site:
+def site_of(
+    node: Node, taken: set[int], tenancy: Tenancy, projects: frozenset[str] | None = None
+) -> Site:
+    """Return a node as the scheduler sees it, for some projects or for all."""
     gpus: list[Gpu] = list(enumerate(node.gpu_models))
     free = node.free
     return Site(
@@ -282,6 +301,7 @@ def _site(node: Node, taken: set[int], tenancy: Tenancy) -> Site:
         reserved_for=node.reserved_for,
         tenancy=tenancy,
         pythons=node.pythons,
+        projects=projects,
     )
 
 

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from portal.core.enqueue import background_task
 from portal.workloads.allocations import tend_allocations
+from portal.workloads.growth import tend_node_groups
 from portal.workloads.preemption import preempt_for_waiting
 from portal.workloads.reconciler import delete_old_samples as forget_old_samples
 from portal.workloads.reconciler import reconcile
@@ -15,6 +16,7 @@ from portal.workloads.silence import find_silent
 PERIODIC = {
     "workloads.reconcile": timedelta(seconds=2),
     "workloads.tend_allocations": timedelta(seconds=1),
+    "workloads.tend_node_groups": timedelta(seconds=2),
     "workloads.delete_usage_samples": timedelta(hours=1),
     "workloads.find_silent": timedelta(minutes=1),
     "workloads.end_shells": timedelta(seconds=20),
@@ -40,6 +42,12 @@ def reconcile_and_schedule() -> None:
 def tend() -> None:
     """Follow the allocations of pools, and order what waits."""
     tend_allocations()
+
+
+@background_task("workloads.tend_node_groups")
+def grow_and_shrink() -> None:
+    """Request nodes of groups for what waits, and release those without work."""
+    tend_node_groups()
 
 
 @background_task("workloads.delete_usage_samples")

@@ -65,6 +65,15 @@ def complete_pool(context: typer.Context, incomplete: str) -> list[str]:
     )
 
 
+def complete_node_group(context: typer.Context, incomplete: str) -> list[str]:
+    """Return names of node groups that start with `incomplete`, none if the server is slow."""
+    return _complete_from_portal(
+        context,
+        lambda client: (group.name for group in client.node_groups.list().page(limit=MOST).items),
+        incomplete,
+    )
+
+
 def complete_optuna_storage(context: typer.Context, incomplete: str) -> list[str]:
     """Return Optuna storages that start with `incomplete`, none if the server is slow."""
 

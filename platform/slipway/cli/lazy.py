@@ -15,7 +15,7 @@ NOUNS = (
     *("run", "dataset", "model", "endpoint"),
     *("project", "team", "note"),
     *("invitation", "service-account", "secret", "token"),
-    *("tier", "pool", "node", "audit", "budget", "report"),
+    *("tier", "pool", "node-group", "node", "audit", "budget", "report"),
 )
 VERBS = ("train", "spend", "notifications")
 

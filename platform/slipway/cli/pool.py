@@ -112,7 +112,7 @@ def create(
     pool = session.client.pools.create(
         name,
         engine=engine,
-        settings=_settings(setting),
+        settings=parse_settings(setting),
         most_requests=requests,
         price_percent=price_percent,
         projects=only_for,
@@ -136,7 +136,7 @@ def edit(
     """Change, close or open a pool (administrators only). Settings replace all earlier ones."""
     changed = session.client.pools.edit(
         pool,
-        settings=_settings(setting),
+        settings=parse_settings(setting),
         most_requests=requests,
         price_percent=price_percent,
         is_open=is_open,
@@ -221,7 +221,7 @@ def account(session: Session, pool: PoolArgument) -> None:
         )
 
 
-def _settings(pairs: list[str] | None) -> dict[str, Any] | None:
+def parse_settings(pairs: list[str] | None) -> dict[str, Any] | None:
     """Parse NAME=VALUE, where VALUE may be JSON. Raises UsageMistake."""
     if pairs is None:
         return None

@@ -6,7 +6,9 @@ from portal.compute.models.environments import (
     EnvironmentBuild,
     ProjectEnvironment,
 )
+from portal.compute.models.group_machines import GroupMachine
 from portal.compute.models.named_environments import EnvironmentVersion, NamedEnvironment
+from portal.compute.models.node_groups import NodeGroup, NodeGroupProject
 from portal.compute.models.nodes import JoinToken, Node
 from portal.compute.models.pools import Pool, PoolAccount, PoolProject
 from portal.compute.models.quotas import Quota
@@ -17,9 +19,12 @@ __all__ = [
     "Environment",
     "EnvironmentBuild",
     "EnvironmentVersion",
+    "GroupMachine",
     "JoinToken",
     "NamedEnvironment",
     "Node",
+    "NodeGroup",
+    "NodeGroupProject",
     "Pool",
     "PoolAccount",
     "PoolProject",

@@ -7,9 +7,10 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import F, Q
 
-from portal.accounts.models import User
+from portal.accounts.models import Project, User
 from portal.compute.isolation import Isolation, isolation_of
 from portal.compute.lifecycle import LEASE, QUIET, NodeState, node_sources
+from portal.compute.models.node_groups import NodeGroup
 from portal.compute.models.pools import Pool
 from portal.compute.resources import Amount, Need
 from portal.core import clock
@@ -27,6 +28,11 @@ class NodeQuerySet(models.QuerySet["Node"]):
     def lasting(self) -> "NodeQuerySet":
         """Return the nodes that belong to the installation and to no allocation of an engine."""
         return self.present().filter(reserved_for="")
+
+    def usable_by(self, project: Project) -> "NodeQuerySet":
+        """Return the nodes that take work of a project: of no group, or of one for the project."""
+        allowed = NodeGroup.objects.filter(Q(is_for_all=True) | Q(projects=project))
+        return self.filter(Q(group__isnull=True) | Q(group__in=allowed))
 
     def accepting_work(self, timestamp: datetime) -> "NodeQuerySet":
         """Return ready nodes with a recent heartbeat, which accept new work."""
@@ -90,13 +96,17 @@ class Node(Row):
     its size, the limit of one task and the reserve. `mixes_projects` lets back ends that cannot
     isolate projects run several at a time. `pythons` are minor versions of Python that environments
     can be built with. `reserved_for` is the only placement that may use the node, as
-    `WORKLOAD/EPOCH`: it is part of an allocation of its pool and vanishes with it.
+    `WORKLOAD/EPOCH`: it is part of an allocation of its pool and vanishes with it. A node of a
+    `group` was made by the group's provisioner, and runs work of the group's projects alone.
     """
 
     id = IdField("node")
     name = models.CharField(max_length=48)
     pool = models.ForeignKey(
         Pool, null=True, blank=True, on_delete=models.PROTECT, related_name="nodes"
+    )
+    group = models.ForeignKey(
+        NodeGroup, null=True, blank=True, on_delete=models.PROTECT, related_name="nodes"
     )
     reserved_for = models.CharField(max_length=64, blank=True, db_default="")
     state = models.CharField(max_length=16, default=NodeState.READY)
@@ -212,7 +222,7 @@ class Node(Row):
 class JoinToken(Row):
     """The right to join one machine, once. Only the SHA-256 of the secret is stored.
 
-    `pool` and `reserved_for` are those of the node that joins with it.
+    `pool`, `group` and `reserved_for` are those of the node that joins with it.
     """
 
     id = IdField("join")
@@ -220,6 +230,9 @@ class JoinToken(Row):
     node_name = models.CharField(max_length=48, blank=True)
     pool = models.ForeignKey(
         Pool, null=True, blank=True, on_delete=models.CASCADE, related_name="+"
+    )
+    group = models.ForeignKey(
+        NodeGroup, null=True, blank=True, on_delete=models.CASCADE, related_name="+"
     )
     reserved_for = models.CharField(max_length=64, blank=True, db_default="")
     made_by = models.ForeignKey(

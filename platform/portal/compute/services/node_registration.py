@@ -12,12 +12,13 @@ from portal.accounts.models import User
 from portal.accounts.tokens import hash_of
 from portal.compute.isolation import stored_reports
 from portal.compute.lifecycle import NodeState
-from portal.compute.models import JoinToken, Node, Pool
+from portal.compute.models import GroupMachine, JoinToken, Node, Pool
 from portal.compute.services.tiers import create_default_tiers
 from portal.compute.signals import NodeChanged, node_changed
 from portal.compute.tokens import (
     allocation_join_secret,
     has_join_shape,
+    machine_join_secret,
     new_join_secret,
     new_node_secret,
 )
@@ -90,6 +91,40 @@ def create_allocation_tokens(
     return secrets
 
 
+def create_machine_token(*, machine: GroupMachine) -> str:
+    """Create the one-time token of a machine of a node group, and return its secret.
+
+    It is bound to the name of the machine and is the same when it is asked for again, with the time
+    to join from now on. Idempotent.
+    """
+    secret = machine_join_secret(machine.name)
+    expires_at = clock.now() + machine.group.join_within
+    token, is_new = JoinToken.objects.get_or_create(
+        token_hash=hash_of(secret),
+        defaults={
+            "node_name": machine.name,
+            "group": machine.group,
+            "expires_at": expires_at,
+        },
+    )
+    if not is_new:
+        JoinToken.objects.filter(pk=token.pk, used_at__isnull=True).update(expires_at=expires_at)
+    return secret
+
+
+def joined_as(machine: GroupMachine) -> Node | None:
+    """Return the node that joined with the token of a machine, None before it has joined."""
+    tokens = JoinToken.objects.filter(token_hash=hash_of(machine_join_secret(machine.name)))
+    token = tokens.select_related("node").first()
+    return token.node if token is not None else None
+
+
+def revoke_machine_token(machine: GroupMachine) -> None:
+    """Keep a machine that has not joined from joining. Idempotent."""
+    secret_hash = hash_of(machine_join_secret(machine.name))
+    JoinToken.objects.filter(token_hash=secret_hash, used_at__isnull=True).delete()
+
+
 def end_allocation(*, reserved_for: str) -> None:
     """Remove the nodes of an allocation, and the tokens that none of its agents has used.
 
@@ -115,6 +150,7 @@ def join_node(*, secret: str, name: str, details: NodeFacts) -> JoinedNode:
             token = _usable_token(secret, name)
             node = _place_of(token, name)
             node.pool_id, node.reserved_for = token.pool_id, token.reserved_for
+            node.group_id = token.group_id
             apply_facts(node, details)
             node.token_hash = hash_of(node_secret)
             node.boot_id = ""

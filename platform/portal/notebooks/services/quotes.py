@@ -10,6 +10,7 @@ from portal.notebooks.environments import chosen_version, describe_packages
 from portal.notebooks.kinds import KIND
 from portal.notebooks.services.servers import lifetime_of
 from portal.workloads.feasibility import OTHER_PROJECT, need_of, refuse_impossible
+from portal.workloads.growth_reasons import growth_estimate
 from portal.workloads.models import Workload
 from portal.workloads.placement import Capacity
 from portal.workloads.ports import AdmissionRequest
@@ -84,9 +85,11 @@ def _estimate_wait(
     if pool is not None:
         return True, f"{engine_label(pool.engine)} decides when it starts in pool {pool.name}."
     need = need_of(project, tier, backend=DEFAULT_BACKEND, python=python)
-    room = Capacity(read_sites())
+    room = Capacity(read_sites(project))
     if room.count_of(need, project=project.pk):
         return False, "It can start immediately."
+    if grown := growth_estimate(project, need, 1):
+        return True, grown
     if room.count_of(need):
         return True, OTHER_PROJECT
     return True, f"Every node that fits tier {tier.slug} is busy."

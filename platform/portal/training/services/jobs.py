@@ -35,6 +35,7 @@ from portal.training.python_versions import python_of
 from portal.training.requirement_sources import JobPackages, packages_of
 from portal.training.services.snapshots import require_script, snapshot_of
 from portal.workloads.feasibility import OTHER_PROJECT, need_of, refuse_impossible
+from portal.workloads.growth_reasons import growth_estimate
 from portal.workloads.models import Workload
 from portal.workloads.placement import Capacity
 from portal.workloads.ports import AdmissionRequest
@@ -476,10 +477,12 @@ def _estimate_wait(
         engine = engine_label(pool.engine)
         return True, f"{engine} decides when it starts in pool {pool.name}."
     need = need_of(project, tier, backend=requested.backend, python=python)
-    room = Capacity(read_sites())
+    room = Capacity(read_sites(project))
     fitting = room.count_of(need, project=project.pk)
     if fitting >= requested.nodes:
         return False, "It can start immediately."
+    if grown := growth_estimate(project, need, requested.nodes):
+        return True, grown
     if room.count_of(need) >= requested.nodes:
         return True, OTHER_PROJECT
     if requested.nodes == 1:

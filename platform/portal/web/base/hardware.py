@@ -10,6 +10,7 @@ from portal.accounts.models import Project
 from portal.compute.models import Tier
 from portal.compute.services.tiers import default_tier
 from portal.workloads.feasibility import need_of
+from portal.workloads.growth_reasons import growth_estimate
 from portal.workloads.placement import Capacity
 from portal.workloads.scheduling import read_sites
 
@@ -73,4 +74,6 @@ def _option(capacity: Capacity, project: Project, tier: Tier) -> TierOption:
         return TierOption(tier, free, "")
     if any(site.suits(need) for site in capacity.sites):
         return TierOption(tier, free, "waits for running work to end")
+    if growth_estimate(project, need, 1):
+        return TierOption(tier, free, "a node starts for it")
     return TierOption(tier, free, "no ready node fits it")

@@ -101,6 +101,7 @@ IN_SETTINGS = (
     NavigationEntry("Audit log", "history", "audit", "audit"),
     NavigationEntry("People", "user-cog", "people", "people", administrators=True),
     NavigationEntry("Nodes", "server-2", "nodes", "nodes", administrators=True),
+    NavigationEntry("Node groups", "stack-2", "node_groups", "node_groups", administrators=True),
     NavigationEntry("Pools", "topology-star-3", "pools", "pools", administrators=True),
     NavigationEntry("Hardware tiers", "cpu", "tiers", "tiers", administrators=True),
     NavigationEntry("Quotas", "gauge", "quotas", "quotas", administrators=True),

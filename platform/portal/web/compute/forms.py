@@ -70,7 +70,8 @@ def _discount(**options: Any) -> forms.IntegerField:
     )
 
 
-def _nano_usd(text: str) -> int:
+def nano_usd_of(text: str) -> int:
+    """Return nano-USD of dollars as text. Raises ValidationError."""
     try:
         return parse_dollars(text)
     except ValueError as error:
@@ -85,7 +86,7 @@ class ChangePrice(forms.Form):
 
     def clean_price(self) -> int:
         """Return nano-USD."""
-        return _nano_usd(self.cleaned_data["price"])
+        return nano_usd_of(self.cleaned_data["price"])
 
 
 class NewTier(forms.Form):
@@ -132,7 +133,7 @@ class NewTier(forms.Form):
 
     def clean_price(self) -> int:
         """Return nano-USD."""
-        return _nano_usd(self.cleaned_data["price"])
+        return nano_usd_of(self.cleaned_data["price"])
 
     def clean_labels(self) -> dict[str, str]:
         """Read a line each."""

@@ -119,7 +119,7 @@ def pool_initial(pool: Pool, projects: list[str]) -> dict[str, Any]:
 
 def setting_lines(pool: Pool) -> list[str]:
     """Return the settings of a pool as the form reads them, by name."""
-    return [f"{name}={_setting_text(value)}" for name, value in sorted(pool.settings.items())]
+    return [f"{name}={setting_text(value)}" for name, value in sorted(pool.settings.items())]
 
 
 def _setting_value(text: str) -> Any:
@@ -130,7 +130,8 @@ def _setting_value(text: str) -> Any:
         return text
 
 
-def _setting_text(value: Any) -> str:
+def setting_text(value: Any) -> str:
+    """Return the value of a setting as the form reads it."""
     if isinstance(value, str) and _setting_value(value) == value:
         return value
     return json.dumps(value, ensure_ascii=False)

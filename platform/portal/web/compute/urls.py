@@ -1,8 +1,8 @@
-"""URLs: nodes, pools, tiers and quotas."""
+"""URLs: nodes, node groups, pools, tiers and quotas."""
 
 from django.urls import path
 
-from portal.web.compute.views import nodes, pool_accounts, pools, tiers
+from portal.web.compute.views import node_groups, nodes, pool_accounts, pools, tiers
 
 urlpatterns = [
     path("settings/nodes", nodes.nodes, name="nodes"),
@@ -12,6 +12,19 @@ urlpatterns = [
     path("settings/nodes/<slug:node>/mix", nodes.node_mix, name="node_mix"),
     path("settings/nodes/<slug:node>/drain", nodes.node_drain, name="node_drain"),
     path("settings/nodes/<slug:node>/remove", nodes.node_remove, name="node_remove"),
+    path("settings/node-groups", node_groups.node_groups, name="node_groups"),
+    path("settings/node-groups/new", node_groups.node_group_new, name="node_group_new"),
+    path("settings/node-groups/<slug:group>", node_groups.node_group, name="node_group"),
+    path(
+        "settings/node-groups/<slug:group>/change",
+        node_groups.node_group_change,
+        name="node_group_change",
+    ),
+    path(
+        "settings/node-groups/<slug:group>/remove",
+        node_groups.node_group_remove,
+        name="node_group_remove",
+    ),
     path("settings/pools", pools.pools, name="pools"),
     path("settings/pools/new", pools.pool_new, name="pool_new"),
     path("settings/pools/<slug:pool>", pools.pool, name="pool"),

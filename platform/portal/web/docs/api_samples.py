@@ -29,6 +29,7 @@ _IN_PATH = {
     "dataset": "customers",
     "endpoint": "churn-api",
     "experiment": "1",
+    "group": "burst",
     "kind": "endpoint",
     "model": "churn",
     "name": "HF_TOKEN",

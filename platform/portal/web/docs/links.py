@@ -34,6 +34,7 @@ _BY_SECTION = {
     "people": "operating",
     "nodes": "operating",
     "pools": "pools",
+    "node_groups": "node-groups",
     "tiers": "operating",
     "quotas": "operating",
 }

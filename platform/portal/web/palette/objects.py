@@ -14,7 +14,7 @@ from django.urls import reverse
 from portal.accounts.models import Project, ProjectSecret, ServiceAccount, User
 from portal.accounts.models.tenancy import roles_in
 from portal.accounts.principal import Principal
-from portal.compute.models import NamedEnvironment, Node, Pool, Tier
+from portal.compute.models import NamedEnvironment, Node, NodeGroup, Pool, Tier
 from portal.datasets.models import Dataset
 from portal.experiments.models import Experiment, Run
 from portal.notebooks.models import NotebookFile
@@ -51,6 +51,7 @@ KIND_NOUNS = {
     "node": "nodes",
     "tier": "hardware tiers",
     "pool": "pools",
+    "node_group": "node groups",
     "budget": "budgets",
     "dataset": "datasets",
     "run": "runs",
@@ -116,6 +117,7 @@ def search_objects(
             "nodes": lambda: _nodes(text, limit),
             "hardware tiers": lambda: _tiers(text, limit),
             "pools": lambda: _pools(text, limit),
+            "node groups": lambda: _node_groups(text, limit),
         }
     return {noun: search() for noun, search in groups.items()}
 
@@ -334,6 +336,14 @@ def _tiers(text: str, limit: int) -> list[PaletteItem]:
     return [
         PaletteItem(row.slug, "hardware tier", "cpu", reverse("tier", args=[row.slug]))
         for row in rows.order_by("slug")[:limit]
+    ]
+
+
+def _node_groups(text: str, limit: int) -> list[PaletteItem]:
+    rows = NodeGroup.objects.present().filter(name__icontains=text).order_by("-pk")[:limit]
+    return [
+        PaletteItem(row.name, "node group", "stack-2", reverse("node_group", args=[row.name]))
+        for row in rows
     ]
 
 

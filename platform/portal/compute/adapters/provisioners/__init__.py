@@ -1,0 +1,1 @@
+"""Provisioners of machines for node groups."""
