@@ -8,6 +8,7 @@ from portal.compute.models.environments import (
 )
 from portal.compute.models.named_environments import EnvironmentVersion, NamedEnvironment
 from portal.compute.models.nodes import JoinToken, Node
+from portal.compute.models.package_checks import PackageCheck
 from portal.compute.models.pools import Pool, PoolAccount, PoolProject
 from portal.compute.models.quotas import Quota
 from portal.compute.models.tiers import Tier, TierPrice
@@ -20,6 +21,7 @@ __all__ = [
     "JoinToken",
     "NamedEnvironment",
     "Node",
+    "PackageCheck",
     "Pool",
     "PoolAccount",
     "PoolProject",
