@@ -116,6 +116,11 @@ def test_an_answer_is_good_for_a_day_and_for_all_environments(
     with frozen(now() + timedelta(hours=25)):
         check_packages()
     assert audit(bob)["vulnerabilities"] == []
+    archive_named_environment(named=NamedEnvironment.objects.get(name="trees"))
+    with frozen(now() + timedelta(days=60)):
+        check_packages()
+        check_packages()
+    assert set(PackageCheck.objects.values_list("name", flat=True)) == {"six"}
 
 
 @pytest.mark.parametrize("kind", ["status", "not_json", "wrong", "down"])

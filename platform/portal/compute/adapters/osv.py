@@ -22,7 +22,7 @@ _TIMEOUT: Final = httpx.Timeout(10.0, connect=5.0)
 _WITHIN_S: Final = 60.0
 _MOST_QUERIES: Final = 1000
 _MOST_PAGES: Final = 10
-_MOST_DETAILS: Final = 500
+_MOST_REQUESTS: Final = 2000
 _MOST_BYTES: Final = 16 << 20
 _MOST_ADVISORIES: Final = 100
 _MOST_VERSIONS: Final = 20
@@ -108,7 +108,7 @@ class _Database:
 
     def _fetch(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         self._requests += 1
-        if time.monotonic() > self._until_s or self._requests > _MOST_DETAILS:
+        if time.monotonic() > self._until_s or self._requests > _MOST_REQUESTS:
             raise VulnerabilitiesUnavailable("it takes too long to answer all questions")
         try:
             with self._client.stream(method, self._url + path, json=body) as answer:

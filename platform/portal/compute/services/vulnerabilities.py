@@ -30,7 +30,9 @@ OFF: Final = "off"
 _VALID_FOR: Final = timedelta(days=1)
 _RETRY: Final = timedelta(minutes=5)
 _LONGEST_RETRY: Final = timedelta(hours=6)
-_AT_ONCE: Final = 500
+_FORGET: Final = timedelta(days=30)
+# An old version of one package may have hundreds of advisories, each a request.
+_AT_ONCE: Final = 100
 _SLICE: Final = 500
 _PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,199})==([A-Za-z0-9.!_+-]{1,100})")
 _INDEX_OPTIONS: Final = tuple(kind.value for kind in INDEXES)
@@ -119,11 +121,13 @@ def pins_of(locked: str) -> list[Pin]:
 def check_packages() -> int:
     """Ask about packages of named environments that are due. Returns how many were answered.
 
-    Idempotent. At most 500 at once; the next run asks about the rest.
+    Idempotent. At most 100 at once; the next run asks about the rest. Answers about versions that
+    are in use no longer are deleted after a month.
     """
     if settings.SLIPWAY_VULNERABILITIES_URL == OFF:
         return 0
     pins = _pins_to_check()
+    _forget_unused(pins)
     known = {(check.name, check.version) for check in _checks_of(pins)}
     PackageCheck.objects.bulk_create(
         [PackageCheck(name=name, version=version) for name, version in sorted(pins - known)],
@@ -131,7 +135,9 @@ def check_packages() -> int:
     )
     due = [check for check in _checks_of(pins, _is_due()) if (check.name, check.version) in pins]
     due = due[:_AT_ONCE]
-    if not due:
+    # The next run does not ask the same while this one waits for answers.
+    rows = PackageCheck.objects.filter(_is_due(), pk__in=[check.pk for check in due])
+    if not due or not rows.update(retry_at=clock.now() + _RETRY):
         return 0
     try:
         answers = query_advisories(
@@ -147,6 +153,12 @@ def check_packages() -> int:
             advisories=advisories, checked_at=now, problem="", failures=0, retry_at=None
         )
     return len(due)
+
+
+def _forget_unused(pins: set[Pin]) -> None:
+    old = PackageCheck.objects.filter(checked_at__lte=clock.now() - _FORGET)
+    unused = [check.pk for check in old if (check.name, check.version) not in pins]
+    PackageCheck.objects.filter(pk__in=unused[:_SLICE]).delete()
 
 
 def _is_due() -> Q:
