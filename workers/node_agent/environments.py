@@ -277,7 +277,8 @@ class VirtualEnvironments:
 
         async def compile_kind(command: list[str]) -> None:
             with suppress(StartError):
-                await self._steps.answer(site.step(command, site.attempt))
+                step = site.step(command, site.attempt)
+                await self._steps.answer(replace(step, behind=True))
 
         async with asyncio.TaskGroup() as group:
             for command in first_compile_commands(site.base.executable, site.site_packages):
@@ -350,7 +351,7 @@ class VirtualEnvironments:
                 scratch.mkdir(mode=0o700, exist_ok=True)
                 await self._compile_first(site)
                 step = site.step(remaining_compile_command(base.executable, attempt), attempt)
-                await self._steps.answer(step)
+                await self._steps.answer(replace(step, behind=True))
                 await asyncio.to_thread(published.compiled)
                 self._checked[attempt] = uptime_s()
         except ContentChanged as error:

@@ -96,6 +96,4 @@ def _write_bytecode(path: str, tree: ast.Module) -> bool:
 
 
 if __name__ == "__main__":
-    # Behind the first task, which may run by now.
-    os.nice(10)
     compile_imports(sys.argv[1], sys.argv[2:])
