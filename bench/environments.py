@@ -4,10 +4,12 @@
 
 Both install the same exact versions, from wheels that an index on this machine serves, in turns:
 `uv venv` and `uv pip install` with an empty cache, and a node's build with an empty data folder,
-which also locks hashes, compiles the modules that tasks import first, and records all files. Then
-the same environment is requested again (`warm`), and by an agent that has just started and compares
-every file once (`warm_after_restart`). Their peer is our target, 0.5 s. Figures are medians. The
-wheels are downloaded once before, with the pip settings of this machine.
+which also locks hashes, seals all files and notes their status. `cpu` is that of the processes that
+they start until then. `first_import` goes on until a first process has imported two of the
+packages. Then the same environment is requested again (`warm`), and by an agent that has just
+started and compares the status of every file (`warm_after_restart`). Their peer is our target,
+0.5 s. Figures are medians. The wheels are downloaded once before, with the pip settings of this
+machine.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import asyncio
 import hashlib
 import json
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -25,6 +28,7 @@ import time
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import PackageNotFoundError, distribution
@@ -55,6 +59,17 @@ _INDEX = "PIP_" + "INDEX_URL"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 # Together they have more than 60 packages, of Python alone and with compiled parts.
 ROOTS = ("pandas", "scikit-learn", "papermill", "mlflow-skinny", "celery", "jupyterhub")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one side needed in one round, in seconds."""
+
+    ready: float
+    cpu: float
+    first_import: float
+    warm: float = 0.0
+    restarted: float = 0.0
 
 
 class Log:
@@ -150,7 +165,18 @@ def serving(folder: Path) -> Iterator[str]:
         server.server_close()
 
 
-def peer_s(folder: Path, requirements: Path) -> float:
+def cpu_s() -> float:
+    """Return the processor seconds of the processes that have ended so far."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def import_first(python: str) -> None:
+    """Import two packages, as the first task does."""
+    subprocess.run([python, "-c", "import pandas, sklearn"], check=False, capture_output=True)
+
+
+def peer_turn(folder: Path, requirements: Path) -> Turn:
     """Return the seconds of `uv venv` and `uv pip install` with an empty cache."""
     uv = uv_of(sys.executable)
     if uv is None:
@@ -158,15 +184,15 @@ def peer_s(folder: Path, requirements: Path) -> float:
     environ = os.environ | {"UV_CACHE_DIR": str(folder / "cache"), "UV_NO_CONFIG": "1"}
     environ["UV_DEFAULT_INDEX"] = os.environ[_INDEX]
     python = folder / "environment" / "bin" / "python"
-    started = time.perf_counter()
+    started, cpu_before_s = time.perf_counter(), cpu_s()
     for command in (
         [str(uv), "venv", "--quiet", "--python", sys.executable, str(folder / "environment")],
         [str(uv), "pip", "install", "--quiet", "--python", str(python), "-r", str(requirements)],
     ):
         subprocess.run(command, env=environ, check=True)
-    seconds = time.perf_counter() - started
-    subprocess.run([str(python), "-c", "import pandas"], check=False, capture_output=True)
-    return seconds
+    seconds, used_s = time.perf_counter() - started, cpu_s() - cpu_before_s
+    import_first(str(python))
+    return Turn(seconds, used_s, time.perf_counter() - started)
 
 
 def node_environments(data_dir: Path) -> VirtualEnvironments:
@@ -198,15 +224,20 @@ async def ready_s(environments: VirtualEnvironments, spec: EnvironmentSpec) -> f
     return time.perf_counter() - started
 
 
-async def ours_s(folder: Path, spec: EnvironmentSpec) -> tuple[float, float, float]:
+async def our_turn(folder: Path, spec: EnvironmentSpec) -> Turn:
     """Return the seconds with an empty folder, of a second request, and of one after a restart."""
     environments = node_environments(folder / "node")
+    started, cpu_before_s = time.perf_counter(), cpu_s()
     empty = await ready_s(environments, spec)
+    used_s = cpu_s() - cpu_before_s
+    prepared = await environments.ensure(spec, Log(), "bench")
+    await asyncio.to_thread(import_first, prepared.runtime)
+    first = time.perf_counter() - started
     warm = await ready_s(environments, spec)
-    # The rest is compiled behind the first task. An agent that starts then reads all of it.
+    # Contents are recorded and modules compiled behind the first task.
     await asyncio.gather(*environments._compiling.values())  # noqa: SLF001
     restarted = await ready_s(node_environments(folder / "node"), spec)
-    return empty, warm, restarted
+    return Turn(empty, used_s, first, warm, restarted)
 
 
 def measure(
@@ -224,32 +255,40 @@ def measure(
     file.write_text("\n".join((*requirements, "")))
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     spec = EnvironmentSpec(digest=digest, requirements=file.read_text(), python=PYTHON)
-    peers: list[float] = []
-    ours: list[tuple[float, float, float]] = []
+    peers: list[Turn] = []
+    ours: list[Turn] = []
     for number in range(rounds):
         turn = folder / f"round-{number}"
         turn.mkdir()
 
         def run_peer(turn: Path = turn) -> None:
             (turn / "peer").mkdir()
-            peers.append(peer_s(turn / "peer", file))
+            peers.append(peer_turn(turn / "peer", file))
 
         def run_ours(turn: Path = turn) -> None:
-            ours.append(asyncio.run(ours_s(turn, spec)))
+            ours.append(asyncio.run(our_turn(turn, spec)))
 
         for run in (run_peer, run_ours) if number % 2 else (run_ours, run_peer):
             run()
-        empty, warm, restarted = ours[-1]
+        own, peer = ours[-1], peers[-1]
         print(
-            f"round {number}: uv {peers[-1]:.2f} s, ours {empty:.2f} s; again {warm:.3f} s, "
-            f"after a restart {restarted:.3f} s"
+            f"round {number}: uv {peer.ready:.2f} s ({peer.cpu:.2f} s of CPU), "
+            f"ours {own.ready:.2f} s ({own.cpu:.2f}); with imports {peer.first_import:.2f} and "
+            f"{own.first_import:.2f} s; again {own.warm:.3f} s, "
+            f"after a restart {own.restarted:.3f} s",
+            flush=True,
         )
         shutil.rmtree(turn, ignore_errors=True)
-    empty, warm, restarted = (statistics.median(column) for column in zip(*ours, strict=True))
+
+    def median(turns: Sequence[Turn], name: str) -> float:
+        return float(statistics.median(getattr(turn, name) for turn in turns))
+
     return {
-        f"empty_cache_{count}_packages": case(empty, statistics.median(peers)),
-        "warm": case(warm, TARGET_S),
-        "warm_after_restart": case(restarted, TARGET_S),
+        f"empty_cache_{count}_packages": case(median(ours, "ready"), median(peers, "ready")),
+        "empty_cache_cpu": case(median(ours, "cpu"), median(peers, "cpu")),
+        "first_import": case(median(ours, "first_import"), median(peers, "first_import")),
+        "warm": case(median(ours, "warm"), TARGET_S),
+        "warm_after_restart": case(median(ours, "restarted"), TARGET_S),
     }
 
 

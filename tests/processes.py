@@ -186,6 +186,8 @@ class Installation:
             "SLIPWAY_EMBEDDED_TRACKING": "false",
             # Jobs find what the tests find, instead of an environment built for each installation.
             "SLIPWAY_JOB_PYTHON": sys.executable,
+            # Tests reach the loopback interface alone.
+            "SLIPWAY_VULNERABILITIES_URL": "off",
         }
         self._programs: list[Program] = []
 

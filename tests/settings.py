@@ -8,6 +8,7 @@ from tests.folders import own_data_dir
 os.environ["SLIPWAY_DATA_DIR"] = own_data_dir()
 os.environ.setdefault("SLIPWAY_REDIS_PORT", "9")  # nobody listens on the discard port here
 os.environ.setdefault("SLIPWAY_GATEWAY_PORT", "9")
+os.environ.setdefault("SLIPWAY_VULNERABILITIES_URL", "off")  # tests reach loopback alone
 os.environ.setdefault("SLIPWAY_API_REQUESTS_PER_MINUTE", "1000000")
 
 from portal.config.settings import *  # noqa: F403

@@ -31,6 +31,7 @@ from workers.node_agent.ownership import chown_tree
 from workers.node_agent.settings import AgentSettings
 from workers.node_agent.warm_pool import confined_command
 
+_LOWEST_PRIORITY: Final = 19
 _BUILD_WITHIN_S: Final = 3600.0
 _UV_WAITS_S: Final = 180
 _TAIL_LINES: Final = 12
@@ -59,7 +60,7 @@ class BuildStep:
     """One command of a build, and its access rights.
 
     With `project`, it runs code that this project chose. With `network` it may connect to `hosts`,
-    without it to nothing.
+    without it to nothing. `behind` others, it has the lowest CPU priority.
     """
 
     command: list[str]
@@ -69,6 +70,7 @@ class BuildStep:
     project: str | None = None
     network: bool = False
     hosts: tuple[HostPort, ...] = ()
+    behind: bool = False
 
 
 class BuildSteps:
@@ -144,6 +146,8 @@ class BuildSteps:
             group=outside.gid if outside else None,
             extra_groups=[] if outside else None,
         )
+        if step.behind:
+            _lower_priority(process.pid)
         # Steps without a project write to the wheel cache, which does not count as theirs.
         own = (step.scratch, *(step.writable if step.project is not None else ()))
         disk = BuildDisk(own, process.pid, f"{_MARK}={mark}".encode(), self._disk_bytes)
@@ -168,6 +172,13 @@ class BuildSteps:
             raise BuildTooLarge(disk.message)
         if process.returncode:
             raise _failed("its last lines were:\n" + "\n".join(last))
+
+
+def _lower_priority(pid: int) -> None:
+    """Lower the CPU priority of a process with a session of its own, see sched(7), autogroup."""
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, pid, _LOWEST_PRIORITY)
+        Path(f"/proc/{pid}/autogroup").write_text(str(_LOWEST_PRIORITY), "ascii")
 
 
 def _environment(step: BuildStep) -> dict[str, str]:

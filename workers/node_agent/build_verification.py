@@ -38,25 +38,26 @@ def seal(attempt: Path, skeleton: Skeleton) -> None:
     """Make a build read-only and owned by the agent. Raises StartError for forbidden content."""
     _check_skeleton(attempt, skeleton)
     inside = os.path.realpath(attempt)
-    folders = [attempt]
+    folders = [str(attempt)]
     while folders:
         folder = folders.pop()
-        _own(folder)
-        folder.chmod(_FOLDER_MODE)
+        _own(folder, os.lstat(folder))
+        os.chmod(folder, _FOLDER_MODE)  # noqa: PTH101
         with os.scandir(folder) as children:
             for child in children:
-                path = Path(child.path)
-                mode = child.stat(follow_symlinks=False).st_mode
-                if stat.S_ISDIR(mode):
-                    folders.append(path)
-                elif stat.S_ISLNK(mode):
-                    if str(path.relative_to(attempt)) not in skeleton.links:
-                        _check_link(path, inside, attempt)
-                    _own(path)
-                elif stat.S_ISREG(mode):
-                    _seal_file(path, child.stat(follow_symlinks=False), attempt)
+                status = child.stat(follow_symlinks=False)
+                if stat.S_ISDIR(status.st_mode):
+                    folders.append(child.path)
+                elif stat.S_ISLNK(status.st_mode):
+                    if str(Path(child.path).relative_to(attempt)) not in skeleton.links:
+                        _check_link(Path(child.path), inside, attempt)
+                    _own(child.path, status)
+                elif stat.S_ISREG(status.st_mode):
+                    _seal_file(child.path, status, attempt)
                 else:
-                    raise _refused(path, attempt, "is neither a file nor a folder nor a link")
+                    raise _refused(
+                        Path(child.path), attempt, "is neither a file nor a folder nor a link"
+                    )
 
 
 def break_hard_links(attempt: Path) -> None:
@@ -95,18 +96,18 @@ def _check_link(path: Path, inside: str, attempt: Path) -> None:
         raise _refused(path, attempt, "is a link out of the environment")
 
 
-def _seal_file(path: Path, status: os.stat_result, attempt: Path) -> None:
+def _seal_file(path: str, status: os.stat_result, attempt: Path) -> None:
     if status.st_mode & (stat.S_ISUID | stat.S_ISGID):
-        raise _refused(path, attempt, "has the set-user-ID or set-group-ID bit")
-    _own(path)
+        raise _refused(Path(path), attempt, "has the set-user-ID or set-group-ID bit")
+    _own(path, status)
     mode = _READ | (_EXECUTE if status.st_mode & stat.S_IXUSR else 0)
     # Unchanged modes are not set again: a file shared with another environment retains its ctime.
     if stat.S_IMODE(status.st_mode) != mode:
-        path.chmod(mode)
+        os.chmod(path, mode)  # noqa: PTH101
 
 
-def _own(path: Path) -> None:
-    if not os.getuid() and path.lstat().st_uid:
+def _own(path: str, status: os.stat_result) -> None:
+    if status.st_uid and not os.getuid():
         os.chown(path, 0, 0, follow_symlinks=False)
 
 

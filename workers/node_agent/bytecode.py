@@ -1,9 +1,9 @@
 """Bytecode of an environment, whose full compilation takes longer than its installation.
 
-The modules that tasks import first are compiled before any task has the environment. The rest is
-compiled when the processors are idle. Tasks cannot write into an environment, so every process
-would compile uncompiled modules again. Base interpreters compile, and no code of the environment
-runs.
+Nobody waits for it: an environment is ready before, and its first task compiles what it imports for
+itself. Behind it, at the lowest priority, the modules that tasks import first are compiled, then
+the rest. Tasks cannot write into an environment, so every process would compile uncompiled modules
+again. Base interpreters compile, and no code of the environment runs.
 """
 
 from pathlib import Path
@@ -14,8 +14,7 @@ from workers.launcher.platform_programs import PLATFORM_PROGRAMS
 _OURS: Final = "workers."
 _FIRST: Final = Path(__file__).with_name("first_modules.py")
 _COMPILE: Final = """\
-import compileall, os, sys
-os.nice(19)
+import compileall, sys
 compileall.compile_dir(sys.argv[1], maxlevels=30, quiet=2)
 """
 
@@ -40,5 +39,5 @@ def first_compile_commands(base: Path, site_packages: Path) -> list[list[str]]:
 
 
 def remaining_compile_command(base: Path, attempt: Path) -> list[str]:
-    """The command line that compiles all that is not compiled yet, at low priority."""
+    """The command line that compiles all that is not compiled yet."""
     return [str(base), "-I", "-S", "-c", _COMPILE, str(attempt / "lib")]

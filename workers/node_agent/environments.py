@@ -21,7 +21,7 @@ from typing import Final
 
 from slipway.schemas.agent import EnvironmentSpec
 from slipway.schemas.workloads import ReasonCode
-from workers.launcher.processes import uptime_s
+from workers.launcher.processes import boot_id, uptime_s
 from workers.node_agent.backends.base import BuildLog, PreparedEnvironment
 from workers.node_agent.build_disk import BuildDisk
 from workers.node_agent.build_steps import BuildSteps, build_variables
@@ -31,11 +31,17 @@ from workers.node_agent.disk_limits import DiskLimits
 from workers.node_agent.environment_records import EnvironmentRecord
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, checked_digest, checked_name
-from workers.node_agent.index_hosts import allowed_hosts, direct_addresses
-from workers.node_agent.installation import Installer, NeedsSource, Site, WheelsSuffice
+from workers.node_agent.index_hosts import HostPort, allowed_hosts, direct_addresses
+from workers.node_agent.installation import (
+    Installer,
+    NeedsSource,
+    Site,
+    WheelsSuffice,
+    together,
+)
 from workers.node_agent.interpreters import Interpreter, describe_interpreter, find_interpreters
 from workers.node_agent.isolation import Isolation
-from workers.node_agent.manifests import ContentChanged, Manifest, compare, fingerprint_of, record
+from workers.node_agent.manifests import ContentChanged, sealed_status
 from workers.node_agent.requirement_lines import NodeRequirements, checked_requirements
 from workers.node_agent.sdk_packages import SdkPackages
 from workers.node_agent.settings import AgentSettings
@@ -69,9 +75,10 @@ class VirtualEnvironments:
         self._steps = BuildSteps(settings, folders.code, isolation, disk.task_bytes)
         self._installer = Installer(self._steps, folders.unpacked)
         self._compiling: dict[Path, asyncio.Task[None]] = {}
+        self._recording: dict[Path, asyncio.Task[EnvironmentRecord]] = {}
         self._checking: dict[Path, asyncio.Lock] = {}
-        # By attempt: its fingerprint at the last comparison, and the time of that.
-        self._checked: dict[Path, tuple[str, float]] = {}
+        # By attempt, the time of the last comparison.
+        self._checked: dict[Path, float] = {}
 
     def builds(self) -> set[BuildDisk]:
         """The steps of builds that run now."""
@@ -144,7 +151,8 @@ class VirtualEnvironments:
     async def _ready(self, home: Path) -> PreparedEnvironment | None:
         """Return the published environment after verification.
 
-        Raises StartError if it was changed.
+        Raises StartError if it was changed. If that was before its content was recorded, it is
+        quarantined as well, and None has it built again.
         """
         published = EnvironmentRecord.read(home)
         if published is None:
@@ -154,7 +162,10 @@ class VirtualEnvironments:
                 try:
                     published = await self._check(published)
                 except ContentChanged as error:
-                    raise await self._quarantine(published, error) from error
+                    refusal = await self._quarantine(published, error)
+                    if published.digest:
+                        raise refusal from error
+                    return None
         with suppress(FileNotFoundError):
             os.utime(home / "ready.json")  # the least recently used is removed first
         self._compile_behind(published)
@@ -163,38 +174,16 @@ class VirtualEnvironments:
     # Verify
 
     async def _check(self, published: EnvironmentRecord) -> EnvironmentRecord:
-        """Compare everything once in the life of an agent, later what was touched since.
-
-        Raises ContentChanged.
-        """
-        attempt = published.attempt
-        fingerprint, at_s = self._checked.get(attempt, ("", 0.0))
-        if fingerprint and uptime_s() - at_s < _CHECKED_FOR_S:
+        """Compare it with its record, at most every 90 s. Raises ContentChanged."""
+        attempt, started_at_s = published.attempt, uptime_s()
+        if attempt in self._checked and started_at_s - self._checked[attempt] < _CHECKED_FOR_S:
             return published
-        if fingerprint and await asyncio.to_thread(fingerprint_of, attempt) == fingerprint:
-            self._checked[attempt] = (fingerprint, uptime_s())
-            return published
-        pending = not (attempt.parent / "compiled").exists()
-
-        def verify() -> Manifest:
-            manifest = published.checked_manifest()
-            now = compare(
-                *(attempt, manifest),
-                everything=not fingerprint,
-                bytecode="removed" if pending else "listed",
-            )
-            if now != manifest:
-                now.write(published.manifest)
-            return now
-
-        started_at_s = uptime_s()
-        manifest = await asyncio.to_thread(verify)
-        count, took_s = len(manifest.entries), uptime_s() - started_at_s
-        log.info("%s: %d files compared in %.1f s", attempt.parent.name[:12], count, took_s)
-        published = replace(published, digest=manifest.digest())
-        published.write()
-        self._checked[attempt] = (manifest.fingerprint(), uptime_s())
-        return published
+        checked = await asyncio.to_thread(published.checked)
+        if checked != published:
+            checked.write()
+        log.debug("%s compared in %.1f s", attempt.parent.name[:12], uptime_s() - started_at_s)
+        self._checked[attempt] = uptime_s()
+        return checked
 
     async def _quarantine(self, published: EnvironmentRecord, error: ContentChanged) -> StartError:
         """Quarantine an environment that differs from its build. The next task rebuilds it."""
@@ -227,47 +216,54 @@ class VirtualEnvironments:
         site = Site(attempt, scratch, base, build.project)
         try:
             site = await self._with_indexes(site, build.requirements)
-            make = [str(base.executable), "-I", "-m", "venv", "--without-pip", str(attempt)]
-            await self._steps.run(site.step(make, attempt), build.log)
-            skeleton = skeleton_of(attempt)
             locked = ""
-            if build.requirements.text.strip():
-                if build.project is None:
-                    locked = await self._installer.install_wheels(
-                        site, build.log, in_any_version=build.in_any_version
-                    )
-                else:
-                    await self._installer.install_from_source(site, build.log, build.wheels)
-                await asyncio.to_thread(seal, attempt, skeleton)
-                await self._compile_first(site, build.log)
+            if build.project is not None or not build.requirements.text.strip():
+                skeleton = await self._create_skeleton(site, build.log)
+            else:
+                skeleton, locked = await together(
+                    self._create_skeleton(site, build.log),
+                    self._installer.resolve_wheels(site, build.log),
+                )
+                # Links to the same files change their status.
+                await self._record_all()
+                locked = await self._installer.install_wheels(
+                    site, locked, build.log, in_any_version=build.in_any_version
+                )
+            if build.project is not None:
+                await self._installer.install_from_source(site, build.log, build.wheels)
             if not base.is_of_agent:
                 await self._add_sdk_packages(site, build.log)
-            manifest = await asyncio.to_thread(_finish, site, skeleton)
+            fingerprint, size_bytes = await asyncio.to_thread(_finish, site, skeleton)
         except (StartError, NeedsSource, WheelsSuffice):
             await asyncio.to_thread(shutil.rmtree, attempt, ignore_errors=True)
             raise
         finally:
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
-        size_bytes = manifest.size_bytes()
         build.log.write(f"Ready: {size_bytes >> 20} MiB.\n")
         published = EnvironmentRecord(
-            *(attempt, manifest.digest(), size_bytes, locked),
-            *(str(base.executable), base.places),
+            *(attempt, "", size_bytes, locked),
+            *(str(base.executable), base.places, fingerprint, boot_id()),
         )
-        await asyncio.to_thread(manifest.write, published.manifest)
-        self._checked[attempt] = (manifest.fingerprint(), uptime_s())
+        self._checked[attempt] = uptime_s()
         published.write()
+
+    async def _create_skeleton(self, site: Site, build_log: BuildLog) -> Skeleton:
+        make = [str(site.base.executable), "-I", "-m", "venv", "--without-pip", str(site.attempt)]
+        await self._steps.run(site.step(make, site.attempt), build_log)
+        return skeleton_of(site.attempt)
 
     async def _with_indexes(self, site: Site, requirements: NodeRequirements) -> Site:
         """The site with the way to the package indexes. Raises StartError."""
         if not requirements.text.strip():
             return site
-        pip, only_for_pip = await self._installer.pip_settings(site)
+        pip, only_for_pip = self._installer.pip_settings()
         pip = requirements.with_indexes(pip)
-        accounts = requirements.accounts
-        hosts = await asyncio.to_thread(
-            allowed_hosts, pip, requirements.text, build_variables(), accounts
-        )
+        hosts: tuple[HostPort, ...] = ()
+        # Steps that run no code of a project are not bound to hosts.
+        if site.project is not None or direct_addresses(requirements.text):
+            hosts = await asyncio.to_thread(
+                allowed_hosts, pip, requirements.text, build_variables(), requirements.accounts
+            )
         return replace(
             site,
             pip=pip,
@@ -276,15 +272,13 @@ class VirtualEnvironments:
             hosts=hosts,
         )
 
-    async def _compile_first(self, site: Site, build_log: BuildLog) -> None:
+    async def _compile_first(self, site: Site) -> None:
         """Compile what tasks import first. What cannot be compiled is the affair of tasks."""
-        build_log.write("Compiling modules that tasks import first.\n")
 
         async def compile_kind(command: list[str]) -> None:
             with suppress(StartError):
-                # No code of the project runs, and the files belong to the node by now.
-                step = replace(site, project=None).step(command, site.attempt)
-                await self._steps.answer(step)
+                step = site.step(command, site.attempt)
+                await self._steps.answer(replace(step, behind=True))
 
         async with asyncio.TaskGroup() as group:
             for command in first_compile_commands(site.base.executable, site.site_packages):
@@ -322,29 +316,44 @@ class VirtualEnvironments:
         return task is not None and not task.done()
 
     def _compile_behind(self, published: EnvironmentRecord) -> None:
-        """See to it that the rest is compiled too, without anybody waiting for it."""
+        """See to it that contents are recorded and modules compiled, while nobody waits."""
         # By folder, because a rebuilt environment has another one and is compiled again.
         attempt = published.attempt
-        if attempt not in self._compiling and not (attempt.parent / "compiled").exists():
+        if attempt not in self._compiling and not published.is_compiled:
             self._compiling[attempt] = asyncio.create_task(self._compile(published))
 
+    def _record_behind(self, published: EnvironmentRecord) -> "asyncio.Task[EnvironmentRecord]":
+        attempt = published.attempt
+        if attempt not in self._recording:
+            self._recording[attempt] = asyncio.create_task(asyncio.to_thread(published.recorded))
+        return self._recording[attempt]
+
+    async def _record_all(self) -> None:
+        """Record the contents of all environments whose contents are not recorded yet."""
+        homes = (*self._folders.environments.iterdir(), *self._folders.project_homes())
+        published = [record for record in map(EnvironmentRecord.read, homes) if record is not None]
+        recording = [self._record_behind(record) for record in published if not record.digest]
+        # One that was changed is refused by whoever requests it.
+        await asyncio.gather(*recording, return_exceptions=True)
+
     async def _compile(self, published: EnvironmentRecord) -> None:
-        """Compile the remaining modules, resuming an interrupted compilation."""
+        """Record contents and compile all modules, resuming an interrupted compilation."""
         attempt, home = published.attempt, published.attempt.parent
-        scratch = home / f"{attempt.name}.tmp"
-        base = Interpreter(Path(published.base), "", published.places)
+        scratch = home / "compile.tmp"
+        (site_packages,) = (attempt / "lib").glob("python3.*/site-packages")
+        version = site_packages.parent.name.removeprefix("python")
+        base = Interpreter(Path(published.base), version, published.places)
         site = Site(attempt, scratch, base, project=None)
         try:
             async with _locked(home / "compile.lock"):
+                if not published.digest:
+                    published = await self._record_behind(published)
                 scratch.mkdir(mode=0o700, exist_ok=True)
+                await self._compile_first(site)
                 step = site.step(remaining_compile_command(base.executable, attempt), attempt)
-                await self._steps.answer(step)
-                manifest = await asyncio.to_thread(published.manifest_with_bytecode)
-                self._checked[attempt] = (manifest.fingerprint(), uptime_s())
-                replace(
-                    published, digest=manifest.digest(), size_bytes=manifest.size_bytes()
-                ).write()
-                (home / "compiled").touch()
+                await self._steps.answer(replace(step, behind=True))
+                await asyncio.to_thread(published.compiled)
+                self._checked[attempt] = uptime_s()
         except ContentChanged as error:
             await self._quarantine(published, error)
         except (StartError, OSError, ValueError) as error:
@@ -408,11 +417,12 @@ class _Build:
     wheels: str = ""
 
 
-def _finish(site: Site, skeleton: Skeleton) -> Manifest:
+def _finish(site: Site, skeleton: Skeleton) -> tuple[str, int]:
+    """Seal a build, and return its fingerprint and its size in bytes. Raises StartError."""
     seal(site.attempt, skeleton)
     if site.project is not None:
         break_hard_links(site.attempt)
-    return record(site.attempt)
+    return sealed_status(site.attempt)
 
 
 @asynccontextmanager

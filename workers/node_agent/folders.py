@@ -158,6 +158,10 @@ class NodeFolders:
         project, separator, _ = persistent_key.partition("/")
         return self.cache / checked_name(project, "persistent key") if separator else None
 
+    def project_homes(self) -> list[Path]:
+        """Folders of the environments that belong to one project."""
+        return [path for path in self.project_environments.glob("*/*") if path.is_dir()]
+
     def refused(self, handle: str) -> TaskFolder:
         """Return a folder that does not exist, for an attempt refused before it has one."""
         return TaskFolder(self.tasks / f".{hashlib.sha256(handle.encode()).hexdigest()[:16]}")

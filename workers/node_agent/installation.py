@@ -5,14 +5,15 @@ shared. Whatever has to be built runs code that a project chose: with caches of 
 with the build.
 """
 
+import asyncio
 import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from slipway.schemas.workloads import ReasonCode
 from workers.node_agent.backends.base import BuildLog
@@ -20,6 +21,7 @@ from workers.node_agent.build_steps import BuildStep, BuildSteps, StepFailed
 from workers.node_agent.errors import StartError
 from workers.node_agent.index_hosts import HostPort
 from workers.node_agent.interpreters import Interpreter, places_of_this_interpreter
+from workers.node_agent.pip_settings import list_pip_settings
 from workers.node_agent.uv_install import (
     RequiresPip,
     arguments_of_uv,
@@ -29,7 +31,11 @@ from workers.node_agent.uv_install import (
     uv_pip,
 )
 
+First = TypeVar("First")
+Second = TypeVar("Second")
 _PINNED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9.!_-]+)(?:\+[A-Za-z0-9.]+)?")
+# With an extra or a marker, but no `==1.*`.
+_EXACT = re.compile(r"[A-Za-z0-9][\w.-]*\s*(\[[\w\s,.-]*\])?\s*==\s*[\w.!+-]+\s*(;.*)?")
 _LOCKED_CHARACTERS: Final = 262_144
 _FILE_BYTES: Final = 16 << 20
 
@@ -77,6 +83,11 @@ class Site:
         return self.attempt / "lib" / f"python{self.base.version}" / "site-packages"
 
     @property
+    def lock(self) -> Path:
+        """Exact versions with hashes, once they are resolved."""
+        return self.scratch / "locked.txt"
+
+    @property
     def requirements_file(self) -> Path:
         """The requirements."""
         return self.scratch / "requirements.txt"
@@ -106,12 +117,13 @@ class Installer:
         self._steps = steps
         self._cache = cache
 
-    async def pip_settings(self, site: Site) -> tuple[dict[str, str], str]:
-        """Return pip's settings on this node, and why only pip can apply them, if so."""
-        listing = [sys.executable, "-I", "-m", "pip", "config", "list"]
-        listed = await self._steps.answer(site.step(listing, network=True))
+    def pip_settings(self) -> tuple[dict[str, str], str]:
+        """Return pip's settings on this node, and why only pip can apply them, if so.
+
+        Raises StartError.
+        """
         try:
-            settings = settings_of_pip(listed)
+            settings = settings_of_pip(list_pip_settings())
         except RequiresPip as error:
             return {}, str(error)
         try:
@@ -120,17 +132,15 @@ class Installer:
             return settings, str(error)
         return settings, "" if uv_of(sys.executable) else "it is not installed beside the agent"
 
-    async def install_wheels(self, site: Site, build_log: BuildLog, *, in_any_version: bool) -> str:
-        """Install wheels only, verified by their index's digests, and return the versions.
+    async def resolve_wheels(self, site: Site, build_log: BuildLog) -> str:
+        """Lock wheels by their index's digests, and return the versions.
 
-        Runs no code of any package. Raises NeedsSource, and StartError. A resolver without sources
-        takes an old version of a package, if the newest depends on one without a wheel. Unless
-        `in_any_version`, this raises NeedsSource, too.
+        Returns "" where pip installs, which resolves on its own. Raises NeedsSource, and
+        StartError.
         """
         if site.only_for_pip:
-            build_log.write(f"Installing with pip, which is slower than uv: {site.only_for_pip}.\n")
-            return await self._wheels_by_pip(site, build_log)
-        lock = site.scratch / "locked.txt"
+            return ""
+        lock = site.lock
         self._cache.mkdir(mode=0o700, exist_ok=True)
         resolve = [
             *self._uv("compile", str(site.base.executable), self._cache),
@@ -141,16 +151,32 @@ class Installer:
             await self._steps.run(site.step(resolve, self._cache, network=True), build_log)
         except StepFailed as error:
             raise NeedsSource from error
-        locked = locked_requirements(read_text(lock))
-        if not in_any_version:
-            await self._check_versions(site, locked, build_log)
+        return locked_requirements(read_text(lock))
+
+    async def install_wheels(
+        self, site: Site, locked: str, build_log: BuildLog, *, in_any_version: bool
+    ) -> str:
+        """Install what `resolve_wheels` locked, and return the versions.
+
+        Runs no code of any package. Raises NeedsSource, and StartError. A resolver without sources
+        takes an old version of a package, if the newest depends on one without a wheel. Unless
+        `in_any_version`, this raises NeedsSource, too.
+        """
+        if site.only_for_pip:
+            build_log.write(f"Installing with pip, which is slower than uv: {site.only_for_pip}.\n")
+            return await self._wheels_by_pip(site, build_log)
         install = [
             *self._uv("install", str(site.python), self._cache),
             *("--no-build", "--require-hashes", "--no-deps"),
-            *(*arguments_of_uv(site.pip, locked=True), "-r", str(lock)),
+            *(*arguments_of_uv(site.pip, locked=True), "-r", str(site.lock)),
         ]
         step = site.step(install, self._cache, site.attempt, network=True)
-        await self._steps.run(step, build_log)
+        if in_any_version or _are_exact(site.requirements_file.read_text("utf-8")):
+            await self._steps.run(step, build_log)
+        else:
+            await together(
+                self._check_versions(site, locked, build_log), self._steps.run(step, build_log)
+            )
         return locked
 
     async def _check_versions(self, site: Site, locked: str, build_log: BuildLog) -> None:
@@ -257,6 +283,26 @@ class Installer:
                 ReasonCode.ENVIRONMENT_FAILED,
             )
         return uv_pip(uv, command, python, cache)
+
+
+async def together(
+    first: Coroutine[Any, Any, First], second: Coroutine[Any, Any, Second]
+) -> tuple[First, Second]:
+    """Run two coroutines at a time. The first that fails cancels the other one, and is raised."""
+    tasks = (asyncio.create_task(first), asyncio.create_task(second))
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+def _are_exact(requirements: str) -> bool:
+    """Return whether every requirement allows one version, so that none is newer."""
+    lines = (line.strip() for line in requirements.splitlines())
+    return all(_EXACT.fullmatch(line) for line in lines if line and not line.startswith("#"))
 
 
 def read_text(path: Path) -> str:

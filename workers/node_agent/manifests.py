@@ -101,15 +101,28 @@ def walk(root: Path) -> Iterator[tuple[str, ManifestEntry]]:
             )
 
 
-def record(root: Path) -> Manifest:
-    """Read and hash everything below a folder."""
-    values = dict(walk(root))
-    return Manifest(_with_contents(root, values))
+def record(root: Path, fingerprint: str) -> Manifest:
+    """Read and hash everything below a folder but bytecode.
+
+    Raises ContentChanged unless the status is that of `fingerprint`, before and after.
+    """
+    entries = dict(_without_bytecode(walk(root)))
+    if _fingerprint(entries.items()) == fingerprint:
+        manifest = Manifest(_with_contents(root, entries))
+        if fingerprint_of(root, bytecode=False) == fingerprint:
+            return manifest
+    raise ContentChanged("one of its files", "was touched before its content was recorded")
 
 
-def fingerprint_of(root: Path) -> str:
+def fingerprint_of(root: Path, *, bytecode: bool = True) -> str:
     """The fingerprint of a folder now: equal to its manifest's if nothing was touched."""
-    return _fingerprint(walk(root))
+    return _fingerprint(walk(root) if bytecode else _without_bytecode(walk(root)))
+
+
+def sealed_status(root: Path) -> tuple[str, int]:
+    """Return the fingerprint of a folder without bytecode, and the size of its files in bytes."""
+    entries = dict(_without_bytecode(walk(root)))
+    return _fingerprint(entries.items()), Manifest(entries).size_bytes()
 
 
 def compare(
@@ -161,6 +174,12 @@ def _is_bytecode(path: str) -> bool:
     return "__pycache__" in path.split("/")
 
 
+def _without_bytecode(
+    entries: Iterable[tuple[str, ManifestEntry]],
+) -> Iterator[tuple[str, ManifestEntry]]:
+    return ((path, entry) for path, entry in entries if not _is_bytecode(path))
+
+
 def _with_contents(root: Path, entries: dict[str, ManifestEntry]) -> dict[str, ManifestEntry]:
     def content(path: str) -> str:
         mode = entries[path].mode
@@ -187,10 +206,11 @@ def _with_contents(root: Path, entries: dict[str, ManifestEntry]) -> dict[str, M
 def _fingerprint(entries: Iterable[tuple[str, ManifestEntry]]) -> str:
     total = hashlib.sha256()
     for path, entry in entries:
-        if stat.S_ISDIR(entry.mode):
-            _feed(total, path, entry.mode)
-        else:
-            _feed(total, path, entry.mode, entry.size, entry.ctime_ns, entry.inode)
+        # No path contains a NUL.
+        line = f"{path}\0{entry.mode}"
+        if not stat.S_ISDIR(entry.mode):
+            line += f" {entry.size} {entry.ctime_ns} {entry.inode}"
+        total.update(os.fsencode(f"{line}\0"))
     return total.hexdigest()
 
 

@@ -29,7 +29,7 @@ async def prune_periodically(folders: NodeFolders, table: AttemptTable) -> None:
         used = {attempt.record.environment for attempt in table} - {None}
         in_use = {str(digest).removeprefix("sha256:") for digest in used}
         await asyncio.to_thread(remove_oldest, folders.snapshots, KEPT_SNAPSHOTS, frozenset())
-        own = await asyncio.to_thread(_environments_of_projects, folders)
+        own = await asyncio.to_thread(folders.project_homes)
         await asyncio.to_thread(remove_least_used, own, KEPT_ENVIRONMENTS, frozenset(in_use))
         in_use.add(folders.project_environments.name)
         removed = await asyncio.to_thread(
@@ -51,10 +51,6 @@ async def forget_unpacked(folders: NodeFolders) -> None:
             *command, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
         )
         await process.wait()
-
-
-def _environments_of_projects(folders: NodeFolders) -> list[Path]:
-    return [path for path in folders.project_environments.glob("*/*") if path.is_dir()]
 
 
 def remove_oldest(folder: Path, keep: int, in_use: frozenset[str]) -> list[str]:

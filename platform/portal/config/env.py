@@ -203,6 +203,19 @@ class Env(PortSettings):
         description="Package indexes that requirements may name, besides those of pip on nodes.",
         examples=["https://packages.example.org/wheels"],
     )
+    vulnerabilities_url: str = Field(
+        default="https://api.osv.dev",
+        pattern=r"^(off|https?://[^\s@?#]+)$",
+        description="Database that the control worker asks about known vulnerabilities of packages "
+        "in named environments, with the API of OSV; off sends nothing.",
+        examples=["off"],
+    )
+    vulnerabilities_except: str = Field(
+        default="",
+        pattern=r"^[A-Za-z0-9._*?\s-]*$",
+        description="Names of private packages, or patterns of them, that are not asked about.",
+        examples=["acme-* internal-tools"],
+    )
     session_days: int = Field(
         default=14, ge=1, le=90, description="Days a sign-in lasts.", examples=["14"]
     )

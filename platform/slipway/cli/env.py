@@ -13,13 +13,13 @@ from slipway.cli.project import ProjectOption
 from slipway.cli.session import Session, command
 from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.errors import Conflict
-from slipway.schemas.environments import EnvironmentVersionDetail
+from slipway.schemas.environments import EnvironmentAuditOut, EnvironmentVersionDetail
 from slipway.terminal_text import tame
 from slipway.training import requirements_text
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Environments of a project: create, list, show, build, freeze, default.",
+    help="Environments of a project: create, list, show, build, freeze, audit, default.",
 )
 NameArgument = Annotated[
     str, typer.Argument(metavar="ENVIRONMENT", help="Name of the environment.")
@@ -63,6 +63,19 @@ def _state(build: str) -> str:
     return _STATES.get(build, build)
 
 
+def _audit_lines(audit: EnvironmentAuditOut) -> list[str]:
+    """Return what is known about vulnerabilities, one line each."""
+    lines = [
+        f"{it.package} {it.version}: {', '.join((it.id, *it.aliases))}; "
+        f"{'fixed in ' + ', '.join(it.fixed) if it.fixed else 'no fixed version'}; "
+        f"{it.summary or it.link}"
+        for it in audit.vulnerabilities
+    ]
+    if audit.state == "checked" and not lines:
+        lines.append(f"None known in {audit.packages} packages.")
+    return [*lines, *([audit.reason] if audit.reason else [])]
+
+
 def _show(session: Session, version: EnvironmentVersionDetail) -> None:
     if session.output.as_json:
         session.output.document(version)
@@ -79,6 +92,7 @@ def _show(session: Session, version: EnvironmentVersionDetail) -> None:
                 "Created": version.created_at,
                 "By": version.created_by.name,
                 "Packages": version.requirements.splitlines(),
+                "Vulnerabilities": _audit_lines(version.audit),
             }
         )
 
@@ -259,6 +273,31 @@ def freeze(
         session.output.document({"environment": environment, "locked": text})
     elif output is None:
         sys.stdout.write(f"{text.rstrip()}\n")
+
+
+@command(app, "audit")
+def audit(session: Session, environment: ReferenceArgument, project: ProjectOption = None) -> None:
+    """List known vulnerabilities of a version, as of the last daily check. Default: the latest.
+
+    Ends with 12 if there are any, and with 7 if not all packages could be checked.
+    """
+    name, number = _parsed(environment)
+    slug = session.project(project)
+    result = session.client.environments.audit(name, number, project=slug)
+    if session.output.as_json:
+        session.output.document(result)
+    elif session.output.quiet:
+        for vulnerability in result.vulnerabilities:
+            session.output.line(vulnerability.id)
+    else:
+        for line in _audit_lines(result):
+            session.output.line(line)
+        if result.checked_at is not None:
+            session.output.note(f"Checked {result.checked_at:%Y-%m-%d %H:%M} UTC.")
+    if result.vulnerabilities:
+        raise typer.Exit(ExitCode.VULNERABLE)
+    if result.state != "checked":
+        raise typer.Exit(ExitCode.UNAVAILABLE)
 
 
 @command(app, "default")

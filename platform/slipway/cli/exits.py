@@ -38,6 +38,7 @@ class ExitCode(IntEnum):
     JOB_STOPPED = 9
     JOB_LOST = 10
     NOT_REPRODUCIBLE = 11
+    VULNERABLE = 12
     INTERRUPTED = 130
     PIPE_CLOSED = 141
 

@@ -10,6 +10,7 @@ from slipway.schemas.base import PageOf
 from slipway.schemas.environments import (
     DefaultEnvironmentIn,
     DefaultEnvironmentOut,
+    EnvironmentAuditOut,
     EnvironmentVersionDetail,
     EnvironmentVersionIn,
     EnvironmentVersionOut,
@@ -110,6 +111,13 @@ class Environments:
             code="not_built",
             next_step=f"Build it: slipway env build {version.reference}. Then freeze it again.",
         )
+
+    def audit(self, name: str, number: int | None = None, *, project: str) -> EnvironmentAuditOut:
+        """Return the known vulnerabilities of a version, by default the latest.
+
+        They are those of the last daily check. This asks the portal alone.
+        """
+        return self.version(name, number, project=project).audit
 
     def start_build(
         self, name: str, number: int | None = None, *, project: str

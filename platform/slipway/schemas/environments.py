@@ -103,8 +103,39 @@ class EnvironmentVersionOut(AnswerSchema):
     created_at: datetime
 
 
+class VulnerabilityOut(AnswerSchema):
+    """A known vulnerability of a package. `fixed` are later versions without it.
+
+    `aliases` are its ids in other databases, such as a CVE.
+    """
+
+    package: str
+    version: str
+    id: str
+    aliases: list[str] = []
+    summary: str = ""
+    fixed: list[str] = []
+    link: str = ""
+
+
+class EnvironmentAuditOut(AnswerSchema):
+    """Known vulnerabilities of the exact versions of an environment.
+
+    `state` is `checked`, `pending` before the answer about every package, `failed` if the database
+    did not answer, or `not_checked` if it is not asked; `reason` says why. `packages` is the number
+    of packages with an answer, and `checked_at` the time of the oldest one, at most about a day
+    ago while `checked`.
+    """
+
+    state: Literal["checked", "pending", "failed", "not_checked"]
+    reason: str = ""
+    checked_at: datetime | None = None
+    packages: int = 0
+    vulnerabilities: list[VulnerabilityOut] = []
+
+
 class EnvironmentVersionDetail(EnvironmentVersionOut):
-    """A version with its packages, and its build on each node.
+    """A version with its packages, its build on each node, and its known vulnerabilities.
 
     `locked` are the exact versions that its first build resolved, empty before. `requested` are
     the nodes that were asked to build it and have not finished yet.
@@ -114,3 +145,4 @@ class EnvironmentVersionDetail(EnvironmentVersionOut):
     locked: str = ""
     builds: list[BuildOut] = []
     requested: list[str] = []
+    audit: EnvironmentAuditOut = EnvironmentAuditOut(state="not_checked")

@@ -1,10 +1,75 @@
 """Named environments from the command line, and through the SDK that it uses."""
 
 import secrets
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from slipway.cli.exits import ExitCode
 from tests.slipway.cli.conftest import Cli
+from tests.slipway.servers import Answer, answer_json, serve
+
+USER = {"id": "usr_1", "email": "a@example.org", "name": "Alice"}
+VERSION = {
+    "reference": "trees@1",
+    "number": 1,
+    "python": "3.11",
+    "packages": 1,
+    "digest": "d" * 64,
+    "build": "ready",
+    "created_by": USER,
+    "created_at": "2026-01-01T00:00:00Z",
+    "requirements": "jinja2",
+    "locked": "jinja2==3.1.2",
+}
+FLAW = {
+    "package": "jinja2",
+    "version": "3.1.2",
+    "id": "PYSEC-2024-1",
+    "aliases": ["CVE-2024-1"],
+    "summary": "Escapes \x1b[31m nothing",
+    "fixed": ["3.1.3"],
+    "link": "https://osv.dev/vulnerability/PYSEC-2024-1",
+}
+
+
+def answer_audit(audit: dict[str, Any]) -> Callable[[str, str], Answer]:
+    """A portal with one version, of which this is known."""
+    return lambda _method, _path: answer_json(VERSION | {"audit": audit})
+
+
+@pytest.mark.parametrize(
+    ("audit", "code", "text"),
+    [
+        ({"state": "checked", "packages": 1}, ExitCode.OK, "None known in 1 packages."),
+        (
+            {"state": "checked", "packages": 1, "vulnerabilities": [FLAW]},
+            ExitCode.VULNERABLE,
+            "jinja2 3.1.2: PYSEC-2024-1, CVE-2024-1; fixed in 3.1.3; Escapes \\x1b[31m nothing",
+        ),
+        (
+            {"state": "failed", "reason": "It is away.", "vulnerabilities": [FLAW]},
+            ExitCode.VULNERABLE,
+            "It is away.",
+        ),
+        ({"state": "pending", "reason": "Not yet."}, ExitCode.UNAVAILABLE, "Not yet."),
+    ],
+)
+def test_an_audit_ends_with_what_is_known(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, audit: dict[str, Any], code: ExitCode, text: str
+) -> None:
+    monkeypatch.setenv("SLIPWAY_TOKEN", "slt_x")
+    with serve(answer_audit(audit)) as url:
+        options = ("--url", url, "--project", "vision")
+        ran = cli("env", "audit", "trees@1", *options)
+        shown = cli("env", "show", "trees@1", *options)
+        as_json = cli("env", "audit", "trees@1", "--json", *options)
+    assert ran.code == as_json.code == code, ran.err
+    assert text in ran.out
+    assert text in " ".join(shown.out.split())
+    assert as_json.document["state"] == audit["state"]
 
 
 def test_environments_are_created_versioned_and_chosen(alice: Cli, tmp_path: Path) -> None:
@@ -29,6 +94,9 @@ def test_environments_are_created_versioned_and_chosen(alice: Cli, tmp_path: Pat
     frozen = alice("env", "freeze", "trees", "--json", *here)
     assert (frozen.code, frozen.problem["code"]) == (ExitCode.INVALID, "not_built")
     assert "slipway env build trees@2" in frozen.problem["next_step"]
+    audited = alice("env", "audit", "trees", "--json", *here)
+    assert (audited.code, audited.document["state"]) == (ExitCode.UNAVAILABLE, "not_checked")
+    assert "switched these checks off" in alice("env", "audit", "trees@1", *here).out
     build = alice("env", "build", "trees", "--json", *here)
     assert (build.code, build.problem["code"]) == (ExitCode.INVALID, "no_node_builds_ahead")
     wrong = alice("env", "show", "trees@x", "--json", *here)

@@ -1,5 +1,7 @@
 """Builds as the attacker: what one leaves behind reaches no other project, and no key of ours."""
 
+import json
+import os
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -12,6 +14,7 @@ from tests.workers.fake_portal import FakePortal, make_spec
 from tests.workers.machines import Machine, eventually
 from tests.workers.node_agent.packages import add_to_index, make_source, make_wheel
 from tests.workers.node_agent.test_environments import OPTION, add_environment
+from workers.node_agent.manifests import sealed_status
 
 CANARY = "canary-of-the-installation"
 MARKER = "marker-of-the-attacker"
@@ -260,7 +263,10 @@ def test_an_address_on_this_machine_is_no_requirement(portal: FakePortal, node: 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "action",
-    ["change", *(pytest.param(action, marks=pytest.mark.slow) for action in ("add", "remove"))],
+    [
+        "hide",
+        *(pytest.param(other, marks=pytest.mark.slow) for other in ("change", "add", "remove")),
+    ],
 )
 def test_a_changed_environment_is_refused_and_built_anew(
     portal: FakePortal, make_machine: Callable[..., Machine], tmp_path: Path, action: str
@@ -286,6 +292,11 @@ def test_a_changed_environment_is_refused_and_built_anew(
     target = {"add": module.with_name("usercustomize.py")}.get(action, module)
     if action == "remove":
         target.unlink()
+    elif action == "hide":
+        # The same size, and the times of before. No user can set the time of the last change.
+        before = target.stat()
+        target.write_text("version = '6.6'".ljust(before.st_size))
+        os.utime(target, ns=(before.st_atime_ns, before.st_mtime_ns))
     else:
         target.write_text(f"version = 'x'\nmark = {MARKER!r}\n")
     # Nobody may run it before the agent has compared it.
@@ -296,7 +307,30 @@ def test_a_changed_environment_is_refused_and_built_anew(
     end = run_default("t2")
     assert (end.reason, end.log_tail.strip()) == ("completed", "1.0"), end
     assert len(list(home.glob("quarantine-attempt-*"))) == 1
+    eventually((home / "compiled").exists)
     shutil.rmtree(home)
+
+
+@pytest.mark.thorough
+def test_a_change_before_contents_are_recorded_has_it_built_anew(
+    portal: FakePortal, node: Machine
+) -> None:
+    assert run(portal, "t1", "lighthouse==1.0\n", PRINT_VERSION).log_tail.strip() == "1.0"
+    (home,) = (node.data_dir / "environments").glob("[0-9a-f]*")
+    eventually((home / "compiled").exists)
+    node.kill()
+    # As an agent leaves it that dies right after the environment is ready.
+    (home / "compiled").unlink()
+    record = json.loads((home / "ready.json").read_text())
+    fingerprint, _ = sealed_status(home / record["attempt"])
+    record |= {"digest": "", "fingerprint": fingerprint}
+    (home / "ready.json").write_text(json.dumps(record))
+    (module,) = home.glob("attempt-*/lib/*/site-packages/lighthouse.py")
+    module.write_text(f"version = 'x'\nmark = {MARKER!r}\n")
+    node.start().connected()
+    end = run(portal, "t2", "lighthouse==1.0\n", PRINT_VERSION)
+    assert (end.reason, end.log_tail.strip()) == ("completed", "1.0"), end
+    assert len(list(home.glob("quarantine-attempt-*"))) == 1
 
 
 def _refusal(machine: Machine) -> str | None:

@@ -19,6 +19,7 @@ from portal.compute.models import (
 )
 from portal.compute.services import named_environments as services
 from portal.compute.services.named_environments import BuildSummary
+from portal.compute.services.vulnerabilities import as_document, audit_of
 from portal.core.pagination import paginate
 from portal.workloads.builds_ahead import request_builds, requested_nodes
 from slipway.schemas.accounts import Role, Scope
@@ -26,6 +27,7 @@ from slipway.schemas.base import PageOf
 from slipway.schemas.environments import (
     DefaultEnvironmentIn,
     DefaultEnvironmentOut,
+    EnvironmentAuditOut,
     EnvironmentVersionDetail,
     EnvironmentVersionIn,
     EnvironmentVersionOut,
@@ -100,6 +102,9 @@ def _detail(named: NamedEnvironment, version: EnvironmentVersion) -> Environment
         locked=environment.locked if builds else "",
         builds=[build_out(environment, build) for build in builds],
         requested=requested_nodes(project=named.project, environment=environment),
+        audit=EnvironmentAuditOut.model_validate(
+            as_document(audit_of(environment, is_built=bool(builds)))
+        ),
     )
 
 

@@ -10,6 +10,7 @@ from portal.compute.models.group_machines import GroupMachine
 from portal.compute.models.named_environments import EnvironmentVersion, NamedEnvironment
 from portal.compute.models.node_groups import NodeGroup, NodeGroupProject
 from portal.compute.models.nodes import JoinToken, Node
+from portal.compute.models.package_checks import PackageCheck
 from portal.compute.models.pools import Pool, PoolAccount, PoolProject
 from portal.compute.models.quotas import Quota
 from portal.compute.models.tiers import Tier, TierPrice
@@ -25,6 +26,7 @@ __all__ = [
     "Node",
     "NodeGroup",
     "NodeGroupProject",
+    "PackageCheck",
     "Pool",
     "PoolAccount",
     "PoolProject",

@@ -22,6 +22,7 @@ from portal.compute.services.named_environments import (
     latest_versions,
     version_of,
 )
+from portal.compute.services.vulnerabilities import audit_of
 from portal.core.policy import guarded_by
 from portal.endpoints.lifecycle import KEPT
 from portal.endpoints.models import Revision
@@ -112,6 +113,7 @@ def project_environment(request: HttpRequest, project: str, environment: str) ->
         "builds": shown_builds.replaced_by(
             (build, tail_of_build(packages.digest, build)) for build in shown_builds
         ),
+        "audit": audit_of(packages, is_built=bool(shown_builds)),
         "requested": requested,
         "is_built": any(build.state == BuildState.READY for build in shown_builds),
         "is_building": any(build.state == BuildState.BUILDING for build in shown_builds),
