@@ -2,7 +2,8 @@
 
 import json
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ class EnvironmentRecord:
     locked: str
     base: str
     places: tuple[str, ...]
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def python(self) -> Path:
@@ -41,6 +43,7 @@ class EnvironmentRecord:
             size_bytes=self.size_bytes,
             locked=self.locked,
             readable=(str(self.attempt), *self.places),
+            variables=self.variables,
         )
 
     def write(self) -> None:
@@ -53,6 +56,7 @@ class EnvironmentRecord:
             "locked": self.locked,
             "base": self.base,
             "places": self.places,
+            "variables": dict(self.variables),
         }
         write_atomically(self.attempt.with_name("ready.json"), json.dumps(details))
 
@@ -69,6 +73,7 @@ class EnvironmentRecord:
             document["locked"],
             document["base"],
             tuple(document["places"]),
+            document.get("variables", {}),
         )
         return published if os.access(published.python, os.X_OK) else None
 

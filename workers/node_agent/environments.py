@@ -13,7 +13,7 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,9 +24,10 @@ from slipway.schemas.workloads import ReasonCode
 from workers.launcher.processes import uptime_s
 from workers.node_agent.backends.base import BuildLog, PreparedEnvironment
 from workers.node_agent.build_disk import BuildDisk
-from workers.node_agent.build_steps import BuildSteps, build_variables
+from workers.node_agent.build_steps import BuildSteps, StepFailed, build_variables
 from workers.node_agent.build_verification import Skeleton, break_hard_links, seal, skeleton_of
 from workers.node_agent.bytecode import first_compile_commands, remaining_compile_command
+from workers.node_agent.conda_packages import CondaInstaller, CondaPlan, plan_of
 from workers.node_agent.disk_limits import DiskLimits
 from workers.node_agent.environment_records import EnvironmentRecord
 from workers.node_agent.errors import StartError
@@ -68,6 +69,7 @@ class VirtualEnvironments:
         disk = DiskLimits.of(settings, folders.root)
         self._steps = BuildSteps(settings, folders.code, isolation, disk.task_bytes)
         self._installer = Installer(self._steps, folders.unpacked)
+        self._conda = CondaInstaller(self._steps)
         self._compiling: dict[Path, asyncio.Task[None]] = {}
         self._checking: dict[Path, asyncio.Lock] = {}
         # By attempt: its fingerprint at the last comparison, and the time of that.
@@ -90,6 +92,8 @@ class VirtualEnvironments:
         if project is not None:
             checked_name(project, "persistent key")
             own = self._folders.project_environments / project / digest
+        if spec.conda:
+            return await self._ensure_conda(spec, build_log, own, project)
         for home in filter(None, (shared, own)):
             published = await self._ready(home)
             if published is not None:
@@ -125,6 +129,17 @@ class VirtualEnvironments:
             return await self._ensure_in(replace(build, home=own, project=project, wheels=wheels))
         except WheelsSuffice:
             return await self._ensure_in(build)
+
+    async def _ensure_conda(
+        self, spec: EnvironmentSpec, build_log: BuildLog, own: Path | None, project: str | None
+    ) -> PreparedEnvironment:
+        if own is None:
+            raise _failed("packages of conda belong to one project, and this node builds for all")
+        plan = plan_of(spec.conda, spec.conda_locked)
+        pip = plan.pip if " --hash=" not in spec.requirements else ""
+        requirements = checked_requirements(pip or spec.requirements, spec.secrets)
+        build = _Build(own, "", requirements, project, build_log, conda=plan)
+        return await self._ready(own) or await self._ensure_in(build)
 
     async def _ensure_in(self, build: "_Build") -> PreparedEnvironment:
         """Build unless another task has. Raises NeedsSource, and StartError."""
@@ -222,6 +237,9 @@ class VirtualEnvironments:
     # Build
 
     async def _build(self, build: "_Build") -> None:
+        if build.conda is not None:
+            await self._build_of_conda(build, build.conda)
+            return
         base = await self._interpreter(build.python)
         attempt, scratch = await asyncio.to_thread(self._create_attempt, build)
         site = Site(attempt, scratch, base, build.project)
@@ -248,11 +266,49 @@ class VirtualEnvironments:
             raise
         finally:
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
-        size_bytes = manifest.size_bytes()
+        await self._publish(site, manifest, locked, build)
+
+    async def _build_of_conda(self, build: "_Build", plan: CondaPlan) -> None:
+        """Build an environment whose interpreter is a package. Only steps of the project run it."""
+        attempt, scratch = await asyncio.to_thread(self._create_attempt, build)
+        own = Interpreter(attempt / "bin" / "python", "", ())
+        site, skeleton = Site(attempt, scratch, own, build.project), Skeleton(None, {})
+        try:
+            installed = await self._conda.install(site, plan, build.log)
+            site = replace(site, base=replace(own, version=installed.python))
+            pip = ""
+            if build.requirements.text.strip():
+                site = await self._with_indexes(site, build.requirements)
+                pip = await self._installer.install_beside(site, build.log)
+            with suppress(StepFailed):
+                await self._installer.compile_all(site)
+            if not site.base.is_of_agent:
+                outside = replace(site.base, executable=Path(sys.executable))
+                await self._add_sdk_packages(replace(site, base=outside), build.log)
+            manifest = await asyncio.to_thread(_finish, site, skeleton)
+        except StartError:
+            await asyncio.to_thread(shutil.rmtree, attempt, ignore_errors=True)
+            raise
+        finally:
+            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+        (build.home / "compiled").touch()
+        locked = installed.locked("" if build.requirements.accounts else pip)
+        variables = {"CONDA_PREFIX": str(attempt), **plan.environment.variables}
+        await self._publish(site, manifest, locked, build, variables)
+
+    async def _publish(
+        self,
+        site: Site,
+        manifest: Manifest,
+        locked: str,
+        build: "_Build",
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        attempt, size_bytes = site.attempt, manifest.size_bytes()
         build.log.write(f"Ready: {size_bytes >> 20} MiB.\n")
         published = EnvironmentRecord(
             *(attempt, manifest.digest(), size_bytes, locked),
-            *(str(base.executable), base.places),
+            *(str(site.base.executable), site.base.places, variables or {}),
         )
         await asyncio.to_thread(manifest.write, published.manifest)
         self._checked[attempt] = (manifest.fingerprint(), uptime_s())
@@ -406,6 +462,7 @@ class _Build:
     log: BuildLog
     in_any_version: bool = True
     wheels: str = ""
+    conda: CondaPlan | None = None
 
 
 def _finish(site: Site, skeleton: Skeleton) -> Manifest:

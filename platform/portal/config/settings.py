@@ -36,6 +36,7 @@ SLIPWAY_RELAY_FOLDER = partial(relay_folder, ENV)
 # Packages that nodes install for tasks without an environment.
 SLIPWAY_JOB_REQUIREMENTS = ROOT / "requirements" / "jobs.txt"
 SLIPWAY_PACKAGE_INDEXES = ENV.package_indexes
+SLIPWAY_CONDA_CHANNELS = ENV.conda_channels
 SLIPWAY_REDIS_URL = ENV.redis
 SLIPWAY_API_REQUESTS_PER_MINUTE = ENV.api_requests_per_minute
 SLIPWAY_TRACKING_REQUESTS_PER_MINUTE = ENV.tracking_requests_per_minute
