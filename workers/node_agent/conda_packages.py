@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from slipway.requirement_files.conda import (
+from slipway.requirement_files.conda_packages import (
     EXPLICIT,
     CondaEnvironment,
     LockedArchive,
@@ -29,7 +29,7 @@ from workers.node_agent.build_steps import BuildSteps, build_variables
 from workers.node_agent.errors import StartError
 from workers.node_agent.gpus import cuda_version
 from workers.node_agent.index_hosts import channel_hosts
-from workers.node_agent.installation import Site, read_text
+from workers.node_agent.installation import LOCKED_CHARACTERS, Site, read_text
 
 _SCRIPT: Final = Path(__file__).with_name("conda_script.py")
 # The launcher and the SDK run in the interpreter of a task.
@@ -52,15 +52,17 @@ class CondaPlan:
 
 @dataclass(frozen=True)
 class CondaInstallation:
-    """What was installed: the minor version of its Python, and all archives."""
+    """Installed packages: the minor version of their Python, and all archives."""
 
     python: str
     archives: tuple[LockedArchive, ...]
 
     def locked(self, pip: str) -> str:
-        """Return the exact packages, for other nodes."""
+        """Return the exact packages, for other nodes. Empty if they are too many for a report."""
         lines = [f"# platform: {machine_of_conda()}", EXPLICIT]
-        return "\n".join([*lines, *(archive.line for archive in self.archives), *pip.splitlines()])
+        lines += [archive.line for archive in self.archives]
+        text = "\n".join([*lines, *pip.splitlines()])
+        return text if len(text) <= LOCKED_CHARACTERS else ""
 
 
 def machine_of_conda() -> str:

@@ -24,7 +24,8 @@ def _machine(cuda: str) -> list[rattler.GenericVirtualPackage]:
     virtual = [package for package in detected if package.name.normalized != "__cuda"]
     if cuda:
         name, version = rattler.PackageName("__cuda"), rattler.Version(cuda)
-        virtual.append(rattler.GenericVirtualPackage(name, version, "0"))
+        build = rattler.BuildString("0")
+        virtual.append(rattler.GenericVirtualPackage(name, version, build))
     return virtual
 
 

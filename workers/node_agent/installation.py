@@ -30,7 +30,7 @@ from workers.node_agent.uv_install import (
 )
 
 _PINNED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9.!_-]+)(?:\+[A-Za-z0-9.]+)?")
-_LOCKED_CHARACTERS: Final = 262_144
+LOCKED_CHARACTERS: Final = 262_144
 _FILE_BYTES: Final = 16 << 20
 
 
@@ -320,7 +320,7 @@ def locked_requirements(resolved: str) -> str:
         elif " @ " in text or text.startswith("-e "):
             return ""
     locked = "\n".join(lines)
-    return locked if len(locked) <= _LOCKED_CHARACTERS else ""
+    return locked if len(locked) <= LOCKED_CHARACTERS else ""
 
 
 def _versions_of_report(text: str) -> str:

@@ -1,13 +1,16 @@
 """Environments of conda on a node, from a real channel on loopback with a Python that runs."""
 
 import hashlib
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from slipway.requirement_files.conda import CondaEnvironment, archive_of
-from slipway.schemas.agent import EnvironmentSpec
+from slipway.requirement_files.conda_packages import CondaEnvironment, archive_of
+from slipway.schemas.agent import EnvironmentSpec, TaskReport
 from tests.conda_channel import (
     PLACEHOLDER,
     SUBDIR,
@@ -17,6 +20,7 @@ from tests.conda_channel import (
     python_package,
     running_channel,
 )
+from tests.live import ROOT
 from tests.workers.fake_portal import FakePortal, make_spec
 from tests.workers.machines import Machine, eventually
 from tests.workers.node_agent.packages import make_wheel
@@ -75,7 +79,7 @@ def node(make_machine: Callable[..., Machine]) -> Machine:
 
 def submit(
     portal: FakePortal, name: str, environment: CondaEnvironment, *, locked: str = "", pip: str = ""
-) -> tuple[str, Callable[[], object]]:
+) -> tuple[str, Callable[[], TaskReport | None]]:
     """Want a task in an environment. Returns its digest, and a function for the end of the task."""
     digest = hashlib.sha256(f"{name}{environment.text}{locked}".encode()).hexdigest()
     portal.state.environments[digest] = EnvironmentSpec(
@@ -174,6 +178,25 @@ def test_what_cannot_be_solved_is_explained_in_the_words_of_the_solver(
     assert f"'noarch' in channel '{channel.url}/other/'" in detail
     detail, log = refused(portal, "t4", CondaEnvironment(urls, ("lonely",)))
     assert "it has no Python; add one to dependencies" in detail
+
+
+def test_builds_for_cuda_are_chosen_where_there_is_a_driver(
+    channel: Channel, tmp_path: Path
+) -> None:
+    script = ROOT / "workers" / "node_agent" / "conda_script.py"
+    channel.add(Package("fast", depends=["__cuda >=12.1"]))
+    for cuda, is_solved in (("", False), ("11.8", False), ("12.8", True)):
+        request = {
+            "scratch": str(tmp_path),
+            "channels": [channel.url],
+            "specs": ["fast"],
+            "cuda": cuda,
+        }
+        (tmp_path / "request.json").write_text(json.dumps(request))
+        command = [sys.executable, "-I", str(script), str(tmp_path / "request.json")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode == 0) == is_solved, done.stderr
+        assert is_solved or "__cuda" in done.stderr
 
 
 def test_locked_packages_have_to_have_their_digest(

@@ -10,7 +10,7 @@ from django.conf import settings
 from portal.accounts.models import Project, User
 from portal.compute.models import Environment
 from portal.compute.services.environments import add_environment, check_secrets
-from slipway.requirement_files.conda import CondaEnvironment
+from slipway.requirement_files.conda_packages import CondaEnvironment
 
 _ALIAS: Final = "https://conda.anaconda.org"
 
