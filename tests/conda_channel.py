@@ -203,6 +203,11 @@ class Channel:
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 64
+    daemon_threads = True
+
+
 class _Handler(SimpleHTTPRequestHandler):
     def __init__(self, *args: Any, requests: list[str], **more: Any) -> None:
         self._requests = requests
@@ -226,7 +231,7 @@ def running_channel(folder: Path) -> Iterator[Channel]:
         (folder / subdir / "repodata.json").write_text(json.dumps(document))
     requests: list[str] = []
     handler = partial(_Handler, directory=str(folder), requests=requests)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with _Server(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield Channel(folder, f"http://127.0.0.1:{server.server_port}", requests)

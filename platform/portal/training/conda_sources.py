@@ -1,7 +1,6 @@
 """Files of conda in the code of a job: their content, and the sentences of the price preview."""
 
 import posixpath
-import re
 from urllib.parse import urlsplit
 
 from portal.compute.services.conda_environments import (
@@ -10,11 +9,9 @@ from portal.compute.services.conda_environments import (
     channel_address,
 )
 from portal.core.errors import InvalidInput
-from slipway.requirement_files.conda import CondaFile, is_conda_lock, is_explicit, parse_conda
+from slipway.requirement_files.conda import CondaFile, is_conda_lock, parse_conda
 from slipway.requirement_files.names import CONDA
 
-# No line of requirements for pip looks like these keys of a document.
-_KEY = re.compile(r"^(?:dependencies|channels|package):(?:\s|$)", re.MULTILINE)
 _SHOWN_CHANNELS = 3
 
 
@@ -22,11 +19,6 @@ def is_conda(path: str) -> bool:
     """Return whether a file is one of conda, by its name."""
     name = posixpath.basename(path)
     return name in CONDA or is_conda_lock(path) or name.endswith((".yml", ".yaml"))
-
-
-def is_conda_text(text: str) -> bool:
-    """Return whether a text is that of a file of conda, and not of requirements."""
-    return bool(_KEY.search(text)) or is_explicit(text)
 
 
 def conda_file(text: str, file: str) -> CondaFile:

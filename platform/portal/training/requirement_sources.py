@@ -21,7 +21,6 @@ from portal.training.conda_sources import (
     about_conda,
     conda_file,
     is_conda,
-    is_conda_text,
     pip_text,
     refused_in_container,
     unused_in_container,
@@ -42,6 +41,7 @@ from portal.training.pyproject_files import (
     whole_line,
 )
 from portal.training.python_versions import JobPython
+from slipway.requirement_files.conda import is_conda_text
 from slipway.requirement_files.dockerfile import is_dockerfile
 from slipway.requirement_files.lines import (
     LineKind,

@@ -28,6 +28,8 @@ MAX_VARIABLES: Final = 100
 # Nodes are Linux on one of these processors.
 PLATFORMS: Final = ("linux-64", "linux-aarch64")
 _CHANNEL_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*")
+# No line of requirements for pip looks like these keys of a document.
+_KEY = re.compile(r"^(?:dependencies|channels|package):(?:\s|$)", re.MULTILINE)
 _SELECTOR = re.compile(r"^\s*-?[^#]*#\s*\[[^\]]*\]\s*$")
 Resolve = Callable[[str], str | None]
 
@@ -83,6 +85,11 @@ def parse_conda(text: str, *, file: str, resolve: Resolve) -> CondaFile:
     if is_conda_lock(file) or root.get("package") is not None:
         return reader.lock(root)
     return reader.environment(root)
+
+
+def is_conda_text(text: str) -> bool:
+    """Return whether a text is that of a file of conda, and not of requirements for pip."""
+    return bool(_KEY.search(text)) or is_explicit(text)
 
 
 def is_explicit(text: str) -> bool:

@@ -134,8 +134,9 @@ def test_a_task_runs_in_packages_of_a_channel(
     newer = Package("tools", "2.0", depends=["greeting"])
     channel.add(newer)
     digest, end_of = submit(portal, "t2", environment, locked=reports[-1].locked)
-    assert eventually(end_of, within_s=120).reason == "completed"
+    end = eventually(end_of, within_s=120)
     log = "".join(report.log for report in portal.state.environment_reports[digest])
+    assert end.reason == "completed", (end, log)
     assert "+ tools 1.0 0" in log
     assert "solve" not in log
 
