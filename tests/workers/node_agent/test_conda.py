@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -230,21 +231,28 @@ def test_locked_packages_have_to_have_their_digest(
 def test_packages_write_nothing_outside_of_the_environment(
     portal: FakePortal, node: Machine, channel: Channel, tmp_path: Path
 ) -> None:
+    python = python_package()
     # A file of another package in the cache of the step, which is there when this one is linked.
     climbing = Package(
         "climbing",
         depends=["python"],
         files={"lib/own.txt": b"own"},
-        listed={"../python-3.11.2-0/bin/python": b""},
+        listed={f"../{python.file_name.removesuffix('.conda')}/lib/python{VERSION}/os.py": b""},
     )
     link = Package("link", depends=["python"], links={"lib/outside": "/etc/passwd"})
     through = Package(
         "through", depends=["python"], links={"lib/out": str(tmp_path)}, files={"lib/out/x": b"x"}
     )
     channel.add(climbing, link, through)
-    for name in ("climbing", "link", "through"):
+    # rattler itself follows such a path; the boundary of the step stops it, by errors of the kernel.
+    reasons = {
+        "climbing": r"Read-only file system|Permission denied",
+        "link": "'lib/outside' is a link out of the environment",
+        "through": "failed to fetch through-1.0",
+    }
+    for name, reason in reasons.items():
         detail, _ = refused(portal, name, CondaEnvironment((channel.url,), ("python", name)))
-        assert "environment" in detail
+        assert re.search(reason, detail), (name, detail)
     assert not [*tmp_path.iterdir()]
     homes = [*NodeFolders(node.data_dir).project_environments.glob("p1/*")]
     assert homes
