@@ -18,9 +18,12 @@ _EXECUTE: Final = 0o111
 
 @dataclass(frozen=True)
 class Skeleton:
-    """An empty environment as a base interpreter made it, before anything was installed."""
+    """An empty environment as a base interpreter made it, before anything was installed.
 
-    configuration: bytes
+    Without a configuration it is a folder of conda, which needs no base interpreter.
+    """
+
+    configuration: bytes | None
     links: dict[str, str]
 
 
@@ -78,6 +81,10 @@ def _check_skeleton(attempt: Path, skeleton: Skeleton) -> None:
         if not path.is_symlink() or str(path.readlink()) != target:
             raise _refused(path, attempt, "is not the link that the node created")
     configuration = attempt / _CONFIGURATION
+    if skeleton.configuration is None:
+        if _mode_of(configuration):
+            raise _refused(configuration, attempt, "makes it depend on another interpreter")
+        return
     is_file = stat.S_ISREG(_mode_of(configuration))
     if not is_file or configuration.read_bytes() != skeleton.configuration:
         raise _refused(configuration, attempt, "is not what the node wrote")

@@ -2,7 +2,8 @@
 
 import json
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +41,7 @@ class EnvironmentRecord:
     places: tuple[str, ...]
     fingerprint: str = ""
     boot: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def python(self) -> Path:
@@ -58,6 +60,7 @@ class EnvironmentRecord:
             size_bytes=self.size_bytes,
             locked=self.locked,
             readable=(str(self.attempt), *self.places),
+            variables=self.variables,
         )
 
     def write(self) -> None:
@@ -72,6 +75,7 @@ class EnvironmentRecord:
             "places": self.places,
             "fingerprint": self.fingerprint,
             "boot": self.boot,
+            "variables": dict(self.variables),
         }
         write_atomically(self.attempt.with_name("ready.json"), json.dumps(details))
 
@@ -90,6 +94,7 @@ class EnvironmentRecord:
             tuple(document["places"]),
             document.get("fingerprint", ""),
             document.get("boot", ""),
+            document.get("variables", {}),
         )
         if not published.digest and published.boot != boot_id():
             return None

@@ -5,7 +5,6 @@ had to be built belongs to the project for which it was built, and so do the fil
 """
 
 import asyncio
-import fcntl
 import hashlib
 import logging
 import os
@@ -13,8 +12,8 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -24,12 +23,14 @@ from slipway.schemas.workloads import ReasonCode
 from workers.launcher.processes import boot_id, uptime_s
 from workers.node_agent.backends.base import BuildLog, PreparedEnvironment
 from workers.node_agent.build_disk import BuildDisk
-from workers.node_agent.build_steps import BuildSteps, build_variables
+from workers.node_agent.build_steps import BuildSteps, StepFailed, build_variables
 from workers.node_agent.build_verification import Skeleton, break_hard_links, seal, skeleton_of
 from workers.node_agent.bytecode import first_compile_commands, remaining_compile_command
+from workers.node_agent.conda_packages import CondaInstaller, CondaPlan, plan_of
 from workers.node_agent.disk_limits import DiskLimits
 from workers.node_agent.environment_records import EnvironmentRecord
 from workers.node_agent.errors import StartError
+from workers.node_agent.file_lock import hold_lock
 from workers.node_agent.folders import NodeFolders, checked_digest, checked_name
 from workers.node_agent.index_hosts import HostPort, allowed_hosts, direct_addresses
 from workers.node_agent.installation import (
@@ -47,7 +48,6 @@ from workers.node_agent.sdk_packages import SdkPackages
 from workers.node_agent.settings import AgentSettings
 
 log = logging.getLogger(__name__)
-_LOCK_POLL_S: Final = 0.2
 _PYTHON = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?")
 # The agent verifies the default environment every minute, so no task waits for that.
 _CHECKED_FOR_S: Final = 90.0
@@ -74,6 +74,7 @@ class VirtualEnvironments:
         disk = DiskLimits.of(settings, folders.root)
         self._steps = BuildSteps(settings, folders.code, isolation, disk.task_bytes)
         self._installer = Installer(self._steps, folders.unpacked)
+        self._conda = CondaInstaller(self._steps)
         self._compiling: dict[Path, asyncio.Task[None]] = {}
         self._recording: dict[Path, asyncio.Task[EnvironmentRecord]] = {}
         self._checking: dict[Path, asyncio.Lock] = {}
@@ -97,6 +98,8 @@ class VirtualEnvironments:
         if project is not None:
             checked_name(project, "persistent key")
             own = self._folders.project_environments / project / digest
+        if spec.conda:
+            return await self._ensure_conda(spec, build_log, own, project)
         for home in filter(None, (shared, own)):
             published = await self._ready(home)
             if published is not None:
@@ -133,13 +136,24 @@ class VirtualEnvironments:
         except WheelsSuffice:
             return await self._ensure_in(build)
 
+    async def _ensure_conda(
+        self, spec: EnvironmentSpec, build_log: BuildLog, own: Path | None, project: str | None
+    ) -> PreparedEnvironment:
+        if own is None:
+            raise _failed("packages of conda belong to one project, and this node builds for all")
+        plan = plan_of(spec.conda, spec.conda_locked)
+        pip = plan.pip if " --hash=" not in spec.requirements else ""
+        requirements = checked_requirements(pip or spec.requirements, spec.secrets)
+        build = _Build(own, "", requirements, project, build_log, conda=plan)
+        return await self._ready(own) or await self._ensure_in(build)
+
     async def _ensure_in(self, build: "_Build") -> PreparedEnvironment:
         """Build unless another task has. Raises NeedsSource, and StartError."""
         build.home.mkdir(mode=0o711, parents=True, exist_ok=True)
         for folder in (build.home, build.home.parent):
             # Without mount namespaces, users of projects traverse these to what they may read.
             folder.chmod(0o711)
-        async with _locked(build.home / "lock"):
+        async with hold_lock(build.home / "lock"):
             ready = await self._ready(build.home)
             if ready is None:
                 await self._build(build)
@@ -211,6 +225,9 @@ class VirtualEnvironments:
     # Build
 
     async def _build(self, build: "_Build") -> None:
+        if build.conda is not None:
+            await self._build_of_conda(build, build.conda)
+            return
         base = await self._interpreter(build.python)
         attempt, scratch = await asyncio.to_thread(self._create_attempt, build)
         site = Site(attempt, scratch, base, build.project)
@@ -239,13 +256,55 @@ class VirtualEnvironments:
             raise
         finally:
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+        self._publish(site, fingerprint, size_bytes, locked, build)
+
+    async def _build_of_conda(self, build: "_Build", plan: CondaPlan) -> None:
+        """Build an environment whose interpreter is a package. Only steps of the project run it."""
+        attempt, scratch = await asyncio.to_thread(self._create_attempt, build)
+        own = Interpreter(attempt / "bin" / "python", "", ())
+        site, skeleton = Site(attempt, scratch, own, build.project), Skeleton(None, {})
+        try:
+            installed = await self._conda.install(site, plan, build.log)
+            site = replace(site, base=replace(own, version=installed.python))
+            pip = ""
+            if build.requirements.text.strip():
+                site = await self._with_indexes(site, build.requirements)
+                pip = await self._installer.install_beside(site, build.log)
+            with suppress(StepFailed):
+                await self._installer.compile_all(site)
+            if not site.base.is_of_agent:
+                outside = replace(site.base, executable=Path(sys.executable))
+                await self._add_sdk_packages(replace(site, base=outside), build.log)
+            fingerprint, size_bytes = await asyncio.to_thread(_finish, site, skeleton)
+        except StartError:
+            await asyncio.to_thread(shutil.rmtree, attempt, ignore_errors=True)
+            raise
+        finally:
+            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+        locked = installed.locked("" if build.requirements.accounts else pip)
+        variables = {"CONDA_PREFIX": str(attempt), **plan.environment.variables}
+        published = self._publish(site, fingerprint, size_bytes, locked, build, variables)
+        # Its modules are compiled, so nothing runs its interpreter behind the first task.
+        recorded = await asyncio.to_thread(published.recorded)
+        await asyncio.to_thread(recorded.compiled)
+
+    def _publish(
+        self,
+        site: Site,
+        fingerprint: str,
+        size_bytes: int,
+        locked: str,
+        build: "_Build",
+        variables: Mapping[str, str] | None = None,
+    ) -> EnvironmentRecord:
         build.log.write(f"Ready: {size_bytes >> 20} MiB.\n")
         published = EnvironmentRecord(
-            *(attempt, "", size_bytes, locked),
-            *(str(base.executable), base.places, fingerprint, boot_id()),
+            *(site.attempt, "", size_bytes, locked, str(site.base.executable), site.base.places),
+            *(fingerprint, boot_id(), variables or {}),
         )
-        self._checked[attempt] = uptime_s()
+        self._checked[site.attempt] = uptime_s()
         published.write()
+        return published
 
     async def _create_skeleton(self, site: Site, build_log: BuildLog) -> Skeleton:
         make = [str(site.base.executable), "-I", "-m", "venv", "--without-pip", str(site.attempt)]
@@ -345,7 +404,7 @@ class VirtualEnvironments:
         base = Interpreter(Path(published.base), version, published.places)
         site = Site(attempt, scratch, base, project=None)
         try:
-            async with _locked(home / "compile.lock"):
+            async with hold_lock(home / "compile.lock"):
                 if not published.digest:
                     published = await self._record_behind(published)
                 scratch.mkdir(mode=0o700, exist_ok=True)
@@ -415,6 +474,7 @@ class _Build:
     log: BuildLog
     in_any_version: bool = True
     wheels: str = ""
+    conda: CondaPlan | None = None
 
 
 def _finish(site: Site, skeleton: Skeleton) -> tuple[str, int]:
@@ -423,22 +483,6 @@ def _finish(site: Site, skeleton: Skeleton) -> tuple[str, int]:
     if site.project is not None:
         break_hard_links(site.attempt)
     return sealed_status(site.attempt)
-
-
-@asynccontextmanager
-async def _locked(path: Path) -> AsyncIterator[None]:
-    """Hold a lock across processes. It is released if its holder dies."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                await asyncio.sleep(_LOCK_POLL_S)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _failed(why: str) -> StartError:

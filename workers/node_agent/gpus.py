@@ -64,3 +64,18 @@ class Gpus:
 
 def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
+
+
+def cuda_version() -> str:
+    """Return the version of CUDA that the driver supports, such as `12.8`, or an empty text."""
+    if pynvml is None:
+        return ""
+    try:
+        pynvml.nvmlInit()
+        try:
+            version = pynvml.nvmlSystemGetCudaDriverVersion_v2()
+        finally:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        return ""
+    return f"{version // 1000}.{version % 1000 // 10}"

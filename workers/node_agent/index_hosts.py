@@ -89,6 +89,28 @@ def allowed_hosts(
     return tuple(sorted(hosts))
 
 
+def channel_hosts(
+    channels: Iterable[str], urls: Iterable[str], variables: Mapping[str, str]
+) -> tuple[HostPort, ...]:
+    """Every host and port that an installation from channels of conda may connect to. Blocks.
+
+    An administrator allows the channels. Hosts that they redirect to must be public: of the index,
+    and of one of the packages at `urls` on each host.
+    """
+    proxies = _proxies({}, variables)
+    addresses = [f"{channel}/noarch/repodata.json" for channel in channels]
+    by_host = {_host_port(parts): url for url in urls if (parts := _parts(url)) is not None}
+    targets = {parts for address in addresses if (parts := _parts(address)) is not None}
+    with _client({}, variables, {}) as client:
+        for address in [*addresses, *by_host.values()]:
+            with suppress(httpx.HTTPError, httpx.InvalidURL):
+                response = client.head(address)
+                for parts in (_parts(str(step.url)) for step in (*response.history, response)):
+                    if parts is not None and _is_public(parts.hostname or ""):
+                        targets.add(_without_path(parts))
+    return tuple(sorted({_reached(parts, proxies) for parts in targets}))
+
+
 def _configured(settings: Mapping[str, str]) -> tuple[list[str], list[str], set[str]]:
     """The configured indexes and pages of links, and the known file hosts of the indexes."""
     pages = settings.get("find-links", "").split()

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -36,7 +36,7 @@ Second = TypeVar("Second")
 _PINNED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9.!_-]+)(?:\+[A-Za-z0-9.]+)?")
 # With an extra or a marker, but no `==1.*`.
 _EXACT = re.compile(r"[A-Za-z0-9][\w.-]*\s*(\[[\w\s,.-]*\])?\s*==\s*[\w.!+-]+\s*(;.*)?")
-_LOCKED_CHARACTERS: Final = 262_144
+LOCKED_CHARACTERS: Final = 262_144
 _FILE_BYTES: Final = 16 << 20
 
 
@@ -81,6 +81,10 @@ class Site:
     def site_packages(self) -> Path:
         """Folder of installed packages."""
         return self.attempt / "lib" / f"python{self.base.version}" / "site-packages"
+
+    def with_hosts(self, hosts: tuple[HostPort, ...]) -> "Site":
+        """Return it with other hosts that its steps may reach."""
+        return replace(self, hosts=hosts)
 
     @property
     def lock(self) -> Path:
@@ -217,9 +221,42 @@ class Installer:
         install = [
             *self._uv("install", str(site.base.executable), self._cache),
             *("--target", str(folder), "--only-binary", ":all:", "--link-mode", "copy"),
+            *("--python-version", site.base.version),
             *(*arguments_of_uv(site.pip), "-q", "-r", str(file)),
         ]
         await self._steps.run(site.step(install, self._cache, folder, network=True), build_log)
+
+    async def install_beside(self, site: Site, build_log: BuildLog) -> str:
+        """Install requirements beside what the environment has. Raises StartError.
+
+        Returns the exact versions of what was added, or an empty text if something was built.
+        """
+        if site.only_for_pip:
+            build_log.write(f"Installing with pip, which is slower than uv: {site.only_for_pip}.\n")
+            await self._by_pip(site, build_log)
+            return ""
+        cache, python = site.scratch / "uv-cache", str(site.python)
+        listing = self._uv("freeze", python, cache)
+        before = await self._steps.answer(site.step(listing, site.attempt))
+        install = [
+            *self._uv("install", python, cache),
+            *("--link-mode", "copy", *arguments_of_uv(site.pip), "-r", str(site.requirements_file)),
+        ]
+        wheels = [*install, "--only-binary", ":all:"]
+        try:
+            await self._steps.run(site.step(wheels, site.attempt, network=True), build_log)
+        except StepFailed:
+            build_log.write("Not all of this is wheels; building the rest.\n")
+            await self._steps.run(site.step(install, site.attempt, network=True), build_log)
+            return ""
+        after = await self._steps.answer(site.step(listing, site.attempt))
+        added = set(after.splitlines()) - set(before.splitlines())
+        return locked_requirements("\n".join(sorted(added)))
+
+    async def compile_all(self, site: Site) -> None:
+        """Compile the modules by the environment's own interpreter. Raises StepFailed."""
+        command = [str(site.python), "-I", "-m", "compileall", "-q", "-j", "2"]
+        await self._steps.answer(site.step([*command, str(site.site_packages)], site.attempt))
 
     async def _wheels_by_pip(self, site: Site, build_log: BuildLog) -> str:
         report = site.scratch / "report.json"
@@ -329,7 +366,7 @@ def locked_requirements(resolved: str) -> str:
         elif " @ " in text or text.startswith("-e "):
             return ""
     locked = "\n".join(lines)
-    return locked if len(locked) <= _LOCKED_CHARACTERS else ""
+    return locked if len(locked) <= LOCKED_CHARACTERS else ""
 
 
 def _versions_of_report(text: str) -> str:

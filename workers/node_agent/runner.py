@@ -184,7 +184,7 @@ class AttemptRunner:
             runtime=prepared.runtime,
             readable=prepared.readable,
             gpus=attempt.record.gpus,
-            environment=self._services.pass_env,
+            environment={**self._services.pass_env, **prepared.variables},
         )
         await backend.start(order)
 

@@ -216,6 +216,14 @@ class Env(PortSettings):
         description="Names of private packages, or patterns of them, that are not asked about.",
         examples=["acme-* internal-tools"],
     )
+    conda_channels: str = Field(
+        default="conda-forge",
+        pattern=r"^((([A-Za-z0-9_][A-Za-z0-9_./-]*=)?https?://[^\s@=]+|[A-Za-z0-9_][A-Za-z0-9_./-]*)"
+        r"(\s+|$))*$",
+        description="Channels that conda environments may name: names, addresses, or NAME=ADDRESS "
+        "for a mirror.",
+        examples=["conda-forge=https://packages.example.org/conda-forge bioconda"],
+    )
     session_days: int = Field(
         default=14, ge=1, le=90, description="Days a sign-in lasts.", examples=["14"]
     )

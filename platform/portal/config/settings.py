@@ -38,6 +38,7 @@ SLIPWAY_JOB_REQUIREMENTS = ROOT / "requirements" / "jobs.txt"
 SLIPWAY_PACKAGE_INDEXES = ENV.package_indexes
 SLIPWAY_VULNERABILITIES_URL = ENV.vulnerabilities_url
 SLIPWAY_VULNERABILITIES_EXCEPT = ENV.vulnerabilities_except
+SLIPWAY_CONDA_CHANNELS = ENV.conda_channels
 SLIPWAY_REDIS_URL = ENV.redis
 SLIPWAY_API_REQUESTS_PER_MINUTE = ENV.api_requests_per_minute
 SLIPWAY_TRACKING_REQUESTS_PER_MINUTE = ENV.tracking_requests_per_minute

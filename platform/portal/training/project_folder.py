@@ -12,9 +12,9 @@ from slipway.requirement_files.names import PYTHON_VERSION
 
 MAX_TEXT_BYTES = 8 * 1024**2
 _MAX_CACHED_BYTES = 32 * 1024**2
-_SUFFIXES = (".txt", ".in", ".toml", ".lock", ".pip", PYTHON_VERSION)
+_SUFFIXES = (".txt", ".in", ".toml", ".lock", ".pip", ".yml", ".yaml", PYTHON_VERSION)
 # Files that a Dockerfile copies and runs, as a rule.
-_COPIED = (".yml", ".yaml", ".json", ".cfg", ".conf", ".sh")
+_COPIED = (".json", ".cfg", ".conf", ".sh")
 
 
 class ProjectFolder:

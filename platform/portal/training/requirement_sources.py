@@ -2,11 +2,12 @@
 
 import posixpath
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from portal.compute.models import EnvironmentVersion
+from portal.compute.services.conda_environments import CondaSource
 from portal.compute.services.default_environment import satisfies
 from portal.compute.services.environments import (
     canonical,
@@ -16,6 +17,14 @@ from portal.compute.services.environments import (
 )
 from portal.compute.services.image_environments import ImageSource
 from portal.core.errors import InvalidInput
+from portal.training.conda_sources import (
+    about_conda,
+    conda_file,
+    is_conda,
+    pip_text,
+    refused_in_container,
+    unused_in_container,
+)
 from portal.training.image_sources import (
     about_image,
     image_source,
@@ -24,7 +33,15 @@ from portal.training.image_sources import (
 )
 from portal.training.lock_files import LockUnreadable, poetry_requirements, uv_requirements
 from portal.training.project_folder import ProjectFolder
+from portal.training.pyproject_files import (
+    UNREADABLE,
+    check_shape,
+    dependencies_of,
+    line_of,
+    whole_line,
+)
 from portal.training.python_versions import JobPython
+from slipway.requirement_files.conda import is_conda_text
 from slipway.requirement_files.dockerfile import is_dockerfile
 from slipway.requirement_files.lines import (
     LineKind,
@@ -33,7 +50,7 @@ from slipway.requirement_files.lines import (
     parse_canonical,
     parse_lines,
 )
-from slipway.requirement_files.names import DOCKERFILE, SOURCES, UNREAD, folders_of
+from slipway.requirement_files.names import DOCKERFILE, SOURCES, folders_of
 from slipway.schemas.backends import BACKENDS
 from slipway.schemas.training import PackagesOut
 
@@ -50,7 +67,8 @@ class JobPackages:
     the request. `python_path` are folders of the code that its scripts import from. `unread` are
     files that were found and do not count. `version` is that of a named environment, which has
     them. `python` is the version of Python, which the request or a file names if
-    `chooses_python`. With `image`, the job runs in an image that is built from a Dockerfile.
+    `chooses_python`. With `image`, the job runs in an image that is built from a Dockerfile, with
+    `conda` in an environment of conda, which both bring their own Python.
     """
 
     requirements: str = ""
@@ -63,18 +81,24 @@ class JobPackages:
     python: str = field(default_factory=default_python)
     chooses_python: bool = False
     image: ImageSource | None = None
+    conda: CondaSource | None = None
 
     @property
     def needs_environment(self) -> bool:
         """True if an environment is built for these packages."""
         is_usual = self.python == default_python()
         is_built = bool(self.requirements) and not self.is_installed
-        return not is_usual or is_built or self.image is not None
+        return not is_usual or is_built or self.has_own_python
+
+    @property
+    def has_own_python(self) -> bool:
+        """True if the environment brings its Python along, which no node needs to have."""
+        return self.image is not None or self.conda is not None
 
     @property
     def node_python(self) -> str:
         """The version of Python that a node needs to build the environment, empty without one."""
-        return self.python if self.needs_environment and self.image is None else ""
+        return self.python if self.needs_environment and not self.has_own_python else ""
 
     @classmethod
     def in_named(cls, version: EnvironmentVersion) -> "JobPackages":
@@ -87,16 +111,18 @@ class JobPackages:
             python=version.environment.python,
         )
 
-    def in_default(self, version: EnvironmentVersion, python: JobPython) -> "JobPackages":
+    def in_default(
+        self, version: EnvironmentVersion, python: Callable[[], JobPython]
+    ) -> "JobPackages":
         """Return these packages, or those of the project's default environment without any.
 
         That is not used either if it has another Python than the job needs.
         """
-        has_own = bool(self.requirements) or self.image is not None
-        if has_own or not python.accepts(version.environment.python):
+        has_own = bool(self.requirements) or self.has_own_python
+        if has_own or not python().accepts(version.environment.python):
             sentence = f"The project's default environment {version.named} is not used."
             return replace(self, explanation=f"{self.explanation} {sentence}")
-        others = self.explanation.removesuffix(python.explanation).rstrip()
+        others = self.explanation.removesuffix(python().explanation).rstrip()
         others = others.removeprefix(_without_packages()).removeprefix(_INSTALLATION)
         return replace(
             self,
@@ -112,12 +138,18 @@ class JobPackages:
         return PackagesOut(
             explanation=self.explanation,
             file=self.file or None,
-            count=len(package_lines(self.requirements)),
+            count=len(package_lines(self.requirements))
+            + (0 if self.conda is None else self.conda.environment.count),
             is_installed=not self.needs_environment,
             not_used=[*self.unread],
             environment=self.version and self.version.reference,
-            python="" if self.image is not None else self.python,
+            python=self._shown_python(),
         )
+
+    def _shown_python(self) -> str:
+        if self.conda is not None:
+            return self.conda.environment.python
+        return "" if self.image is not None else self.python
 
 
 def _of_environment(version: EnvironmentVersion) -> str:
@@ -143,27 +175,30 @@ def packages_of(
     file: str | None,
     script: str,
     folder: ProjectFolder | None,
-    python: JobPython,
+    python: Callable[[], JobPython],
     backend: str,
 ) -> JobPackages:
     """Return the packages of a job: those of the request, or of the files nearest to its script.
 
     `requirements` is a text, empty for none, None to use what the folder names. `file` is a path in
     the folder. Without a `folder` nothing is found. A Dockerfile counts where the back end builds
-    images. Raises InvalidInput for a line or a file that cannot be used.
+    images, and files of conda where it does not. `python` is not called where the packages bring
+    their own. Raises InvalidInput for a line or a file that cannot be used.
     """
-    collector = _Collector(folder, python.version, builds_images=BACKENDS[backend].builds_images)
+    collector = _Collector(folder, python, in_container=not BACKENDS[backend].uses_pythons)
+    collector.builds_images = BACKENDS[backend].builds_images
     packages = _packages_for(requirements, file, script, folder, collector)
-    if packages.image is not None:
+    if packages.has_own_python:
         return packages
+    own = python()
     explanation = packages.explanation
-    if not python.is_usual and not packages.requirements:
+    if not own.is_usual and not packages.requirements:
         explanation = _without_packages() + explanation.removeprefix(_INSTALLATION)
     return replace(
         packages,
-        python=python.version,
-        chooses_python=python.is_chosen,
-        explanation=f"{explanation} {python.explanation}".strip(),
+        python=own.version,
+        chooses_python=own.is_chosen,
+        explanation=f"{explanation} {own.explanation}".strip(),
     )
 
 
@@ -178,7 +213,10 @@ def _packages_for(
         if file is not None:
             return _of_file(collector, folder, file)
         if requirements is not None:
-            collector.add_text(requirements, "the requirements", "")
+            if is_conda_text(requirements):
+                collector.add_conda(requirements, "the requirements", "")
+            else:
+                collector.add_text(requirements, "the requirements", "")
             return collector.packages("", "")
         if folder is None:
             return JobPackages()
@@ -209,7 +247,7 @@ def _of_file(collector: "_Collector", folder: ProjectFolder | None, file: str) -
 def _image_of(
     folder: ProjectFolder, path: str, unused: list[str], unread: Sequence[str] = ()
 ) -> JobPackages:
-    explanation = f"{about_image(path, unused)} {_about_others(unread, ())}".strip()
+    explanation = about_image(path, unused)
     return JobPackages(
         file=path,
         image=image_source(folder, path),
@@ -227,29 +265,31 @@ def _discovered(collector: "_Collector", folder: ProjectFolder, script: str) -> 
         paths = [posixpath.join(at, name) for name in SOURCES]
         if collector.builds_images:
             paths.insert(0, posixpath.join(at, DOCKERFILE))
-        usable = [path for path in paths if folder.has(path) and collector.is_source(path)]
+        present = [path for path in paths if folder.has(path)]
+        usable = [path for path in present if collector.is_source(path)]
         if usable and not file:
             file, unused = usable[0], usable[1:]
+        if collector.in_container:
+            unread += filter(is_conda, present)
         if folder.has(path := posixpath.join(at, DOCKERFILE)):
             dockerfiles.append(path)
-        unread += [path for name in UNREAD if folder.has(path := posixpath.join(at, name))]
     if is_dockerfile(file):
         return _image_of(folder, file, unused, unread)
     if file:
         collector.add_source(file)
     others = [unused_dockerfile(path) for path in dockerfiles if not collector.builds_images]
-    explanation = " ".join([*others, _about_others(unread, unused)]).strip()
+    others += map(unused_in_container, unread)
+    explanation = " ".join([*others, _about_others(file, unused)]).strip()
     unread += dockerfiles
     return collector.packages(file, explanation, tuple(unread))
 
 
-def _about_others(unread: Sequence[str], unused: Sequence[str]) -> str:
-    sentences = [f"{path} is not used: {UNREAD[posixpath.basename(path)]}." for path in unread]
+def _about_others(file: str, unused: Sequence[str]) -> str:
     # A lock and its project are one source.
-    others = [path for path in unused if posixpath.basename(path) != "pyproject.toml"]
-    if others:
-        sentences.append(f"Not used beside it: {', '.join(others)}.")
-    return " ".join(sentences)
+    others = [
+        path for path in unused if is_conda(file) or posixpath.basename(path) != "pyproject.toml"
+    ]
+    return f"Not used beside it: {', '.join(others)}." if others else ""
 
 
 @dataclass
@@ -257,19 +297,31 @@ class _Collector:
     """Collects the lines of a file and of those that it names."""
 
     folder: ProjectFolder | None
-    python: str
+    python: Callable[[], JobPython]
+    in_container: bool = False
     builds_images: bool = False
     lines: list[RequirementLine] = field(default_factory=list)
     python_path: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
+    conda: CondaSource | None = None
 
     def packages(self, file: str, others: str, unread: tuple[str, ...] = ()) -> JobPackages:
         """Return what was collected."""
         requirements = canonical(self.lines)
         count = len(package_lines(requirements))
         packages = _packages(count)
+        if self.conda is not None:
+            conda = replace(self.conda, requirements=requirements)
+            return JobPackages(
+                requirements=requirements,
+                file=file,
+                explanation=f"{about_conda(conda, file, count)} {others}".strip(),
+                python_path=tuple(dict.fromkeys(self.python_path)),
+                unread=unread,
+                conda=conda,
+            )
         # Text of a request is built as it stands: nobody asked for what is installed.
-        is_usual = self.python == default_python()
+        is_usual = self.python().is_usual
         is_installed = is_usual and bool(file and requirements) and satisfies(requirements)
         if not requirements:
             sentence = _INSTALLATION
@@ -290,6 +342,8 @@ class _Collector:
 
     def is_source(self, path: str) -> bool:
         """Return whether a file names packages. A pyproject.toml may only configure tools."""
+        if is_conda(path):
+            return not self.in_container
         if posixpath.basename(path) != "pyproject.toml":
             return True
         document = self._toml(path)
@@ -301,10 +355,20 @@ class _Collector:
         if name in ("uv.lock", "poetry.lock"):
             self._add_lock(path, name)
         elif name == "pyproject.toml":
-            self._add_project(_whole_line(path), posixpath.dirname(path), ())
+            self._add_project(whole_line(path), posixpath.dirname(path), ())
         else:
             assert self.folder is not None  # noqa: S101  (its file was found)
-            self.add_text(self.folder.read(path) or "", path, posixpath.dirname(path))
+            text = self.folder.read(path) or ""
+            add = self.add_conda if is_conda(path) or is_conda_text(text) else self.add_text
+            add(text, path, posixpath.dirname(path))
+
+    def add_conda(self, text: str, file: str, at: str) -> None:
+        """Add a file of conda, with the lines that it has for pip."""
+        if self.in_container:
+            raise refused_in_container(file)
+        content = conda_file(text, file)
+        self.conda = CondaSource(content.environment)
+        self.add_text(pip_text(content), file, at)
 
     def add_text(self, text: str, file: str, at: str, *, depth: int = 0) -> None:
         """Add the lines of a requirements file. Paths in it start at the folder `at`."""
@@ -385,8 +449,8 @@ class _Collector:
                 "List them in dependencies of [project].",
             )
         text = self.folder.read(path) or ""
-        for value in _dependencies(line, path, document, extras):
-            number = _line_of(text, value)
+        for value in dependencies_of(line, path, document, extras):
+            number = line_of(text, value)
             self.lines += parse_lines(value, file=path, number=number)
         self._add_code(self.folder, at)
 
@@ -397,12 +461,12 @@ class _Collector:
         try:
             lock = tomllib.loads(self.folder.read(path) or "")
             if name == "uv.lock":
-                lines = uv_requirements(lock, self.python)
+                lines = uv_requirements(lock, self.python().version)
             else:
-                lines = poetry_requirements(lock, self._toml(project), self.python)
-        except (*_UNREADABLE, LockUnreadable) as error:
+                lines = poetry_requirements(lock, self._toml(project), self.python().version)
+        except (*UNREADABLE, LockUnreadable) as error:
             reason = str(error) if isinstance(error, ValueError) else "it has an unknown form"
-            raise _whole_line(path).refused(
+            raise whole_line(path).refused(
                 f"it cannot be read: {reason}",
                 "Lock again (uv lock, poetry lock), or export it to requirements.txt.",
             ) from error
@@ -419,7 +483,7 @@ class _Collector:
             return {}
         try:
             document = tomllib.loads(self.folder.read(path) or "")
-            _check_shape(document)
+            check_shape(document)
             return document
         except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
             raise InvalidInput(
@@ -428,55 +492,3 @@ class _Collector:
                 field="requirements_file",
                 next_step="Correct it, or submit with --requirements or --no-requirements.",
             ) from error
-
-
-# Of documents that a person wrote, or nobody would.
-_UNREADABLE = (tomllib.TOMLDecodeError, RecursionError, AttributeError, TypeError, KeyError)
-
-
-def _check_shape(document: dict[str, Any]) -> None:
-    """Raise ValueError unless the parts of a pyproject.toml that are read have their types."""
-    project, tool = document.get("project", {}), document.get("tool", {})
-    tables: list[object] = [project, tool]
-    if isinstance(project, dict) and isinstance(tool, dict):
-        tables += [project.get("optional-dependencies", {}), tool.get("poetry", {})]
-    lists: list[object] = []
-    if isinstance(project, dict):
-        lists += [project.get("dependencies", []), project.get("dynamic", [])]
-        optional = project.get("optional-dependencies", {})
-        lists += optional.values() if isinstance(optional, dict) else ()
-    if not all(isinstance(table, dict) for table in tables):
-        raise ValueError("project and tool are tables")
-    texts = [text for each in lists if isinstance(each, list) for text in each]
-    if not all(isinstance(each, list) for each in lists):
-        raise ValueError("dependencies are lists")
-    if not all(isinstance(text, str) for text in texts):
-        raise ValueError("dependencies are texts")
-
-
-def _whole_line(path: str) -> RequirementLine:
-    return RequirementLine(path, 1, LineKind.PROJECT, path)
-
-
-def _line_of(text: str, value: str) -> int:
-    lines = text.splitlines()
-    return next((number for number, line in enumerate(lines, 1) if value in line), 1)
-
-
-def _dependencies(
-    line: RequirementLine, path: str, document: dict[str, Any], extras: tuple[str, ...]
-) -> list[str]:
-    """Return the dependencies of a project, with those of its extras."""
-    project = document.get("project", {})
-    optional = project.get("optional-dependencies", {})
-    values = list(project.get("dependencies", ()))
-    for extra in extras:
-        if extra not in optional:
-            raise line.refused(f"{path} has no extra {extra}", "Name one of its extras, or none.")
-        values += optional[extra]
-    if not project and "poetry" in document.get("tool", {}):
-        raise line.refused(
-            f"{path} lists its dependencies for Poetry alone",
-            "Run poetry lock, so that poetry.lock is used, or list them in [project].",
-        )
-    return values

@@ -106,8 +106,9 @@ RequirementsOption = Annotated[
         "--requirements",
         "-r",
         metavar="FILE",
-        help="Packages the job needs. Default: requirements.txt, uv.lock, poetry.lock or "
-        "pyproject.toml nearest to the script; with --backend docker, a Dockerfile, too.",
+        help="Packages the job needs. Default: requirements.txt, uv.lock, poetry.lock, "
+        "conda-lock.yml, environment.yml or pyproject.toml nearest to the script; with --backend "
+        "docker, a Dockerfile, too.",
     ),
 ]
 NoRequirementsOption = Annotated[

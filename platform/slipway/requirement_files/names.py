@@ -4,14 +4,10 @@ import posixpath
 from collections.abc import Callable, Iterator
 from typing import Final
 
+# Files of conda, which bring their own Python. The first one of a folder is used.
+CONDA: Final = ("conda-lock.yml", "environment.yml", "environment.yaml")
 # The first one of a folder is used.
-SOURCES: Final = ("requirements.txt", "uv.lock", "poetry.lock", "pyproject.toml")
-# Files that other tools build environments from, and the reason why Slipway does not use them.
-UNREAD: Final = {
-    "environment.yml": "conda environments are not built",
-    "environment.yaml": "conda environments are not built",
-    "conda-lock.yml": "conda environments are not built",
-}
+SOURCES: Final = ("requirements.txt", "uv.lock", "poetry.lock", *CONDA, "pyproject.toml")
 # Jobs in containers run in an image that is built from it.
 DOCKERFILE: Final = "Dockerfile"
 # The file of pyenv and uv that names a version of Python.
@@ -32,5 +28,5 @@ def names_packages(script: str, has: Callable[[str], bool]) -> bool:
     return any(
         has(posixpath.join(folder, name))
         for folder in folders_of(script)
-        for name in (*SOURCES, *UNREAD, DOCKERFILE, PYTHON_VERSION)
+        for name in (*SOURCES, DOCKERFILE, PYTHON_VERSION)
     )

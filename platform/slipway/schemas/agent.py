@@ -381,7 +381,9 @@ class EnvironmentSpec(AnswerSchema):
     `requirements` are the exact versions another node has built already, where one has. `secrets`
     are those secrets of the project that the accounts of package indexes name. With `dockerfile`,
     its text, it is an image instead, built for one project from the code of its task: from the
-    folder `context` of the code, and of that only the files `copies`, None for all.
+    folder `context` of the code, and of that only the files `copies`, None for all. With `conda`,
+    packages of conda in their canonical form, `requirements` are what pip adds to them, and
+    `conda_locked` are the exact packages that another node has installed.
     """
 
     digest: str
@@ -391,6 +393,8 @@ class EnvironmentSpec(AnswerSchema):
     dockerfile: str = ""
     context: str = ""
     copies: list[str] | None = None
+    conda: str = ""
+    conda_locked: str = ""
 
 
 class EnvironmentReport(RequestSchema):

@@ -127,9 +127,10 @@ class JobIn(RequestSchema):
     one in the snapshot instead. `environment` is a named environment of the project (`vision`, or
     `vision@3` for one version), or `installation`. Without these, the files nearest to the script
     are used: in a container an image is built from a Dockerfile; else requirements.txt, uv.lock,
-    poetry.lock or pyproject.toml. Without them it is the project's default environment, or that of
-    the installation. `python` is a version such as
-    `3.12`; without it, the nearest .python-version or requires-python of a pyproject.toml counts.
+    poetry.lock, conda-lock.yml, environment.yml (not in containers) or pyproject.toml. Without them
+    it is the project's default environment, or that of the installation. `python` is a version,
+    such as `3.12`; without it, the nearest .python-version or requires-python of a pyproject.toml
+    counts, and files of conda have their own.
     `pool` is where another scheduler allocates the nodes; without one it runs on the nodes of the
     installation. `backend` isolates the ranks from others on their node: `process`, which starts
     immediately, or `docker`, a container. `datasets` are versions to read (`digits:3`, without a

@@ -387,12 +387,15 @@ class EnvironmentOut(AnswerSchema):
     """A content-addressed environment: same requirements, same `digest`.
 
     With `dockerfile`, its text, it is an image that is built from it, with a Python of its own.
+    With `conda`, it is built from packages of conda, and `requirements` are those of pip beside
+    them. `python` is empty if only the packages decide it.
     """
 
     digest: str
     python: str
     requirements: str
     dockerfile: str = ""
+    conda: str = ""
     locked: str = ""
     created_at: datetime
     builds: list[BuildOut] = []

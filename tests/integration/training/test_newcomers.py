@@ -17,6 +17,7 @@ import pytest
 
 from portal.config.local_node import base_environment
 from slipway import Client
+from tests.conda_channel import PLACEHOLDER, Package, python_package, running_channel
 from tests.live import ROOT
 from tests.portals import RunningPortal, running_slipway
 from tests.processes import Program, wait_for
@@ -68,10 +69,31 @@ CONDA = {
     "environment.yml": """
         name: research
         channels: [conda-forge]
-        dependencies: [python=3.11, numpy, pip, {pip: [iniconfig]}]
+        dependencies: [python, weather >=1, pip, {pip: [iniconfig]}]
+        variables: {STAGE: research}
     """,
-    "train.py": "import numpy\nprint('mean', numpy.arange(5).mean())\n",
+    "train.py": """
+        import os, sys
+        import iniconfig, weather
+        print("rain", weather.rain(), os.environ["STAGE"], sys.prefix == os.environ["CONDA_PREFIX"])
+        print(os.popen("forecast").read())
+    """,
 }
+# What conda-forge is for this platform: a channel on loopback.
+WEATHER = Package(
+    "weather",
+    "1.2",
+    depends=["python", "forecast"],
+    noarch=True,
+    files={"site-packages/weather.py": b"def rain():\n    return 4.5\n"},
+)
+FORECAST = Package(
+    "forecast",
+    files={"bin/forecast": f"#!{PLACEHOLDER}/bin/python\nprint('more rain')\n".encode()},
+    executables=["bin/forecast"],
+    prefixed=["bin/forecast"],
+    is_new_format=False,
+)
 DOCKERFILE = {
     "Dockerfile": f"FROM {IMAGE or 'python:3.12-slim'}\nRUN echo 7 > /seed\nENV STAGE=train\n",
     "train.py": "import os\nprint('seed', open('/seed').read().strip(), os.environ['STAGE'])\n",
@@ -141,7 +163,12 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal
     """All of Slipway, and a node for containers where there is an engine."""
     folder = tmp_path_factory.mktemp("newcomers")
     with (
-        running_slipway(folder, SLIPWAY_EMBEDDED_TRACKING="true") as running,
+        running_channel(folder / "channel") as channel,
+        running_slipway(
+            folder,
+            SLIPWAY_EMBEDDED_TRACKING="true",
+            SLIPWAY_CONDA_CHANNELS=f"conda-forge={channel.url}",
+        ) as running,
         running.client("root") as root,
         Client(running.url, token=running.tokens["alice"]) as client,
     ):
@@ -149,6 +176,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal
         body = {"name": "job", "slug": "job", "resources": resources, "nano_usd_per_hour": 10**9}
         root.post("/tiers", json=body).raise_for_status()
         client.projects.create(PROJECT)
+        channel.add(python_package(), Package("pip", noarch=True), FORECAST, WEATHER)
         agent = container_node(running, folder / "docked") if SOCKET else None
         yield running
         if agent is not None:
@@ -203,11 +231,13 @@ def test_a_project_with_a_lock_of_uv(newcomer: Newcomer) -> None:
 
 
 def test_a_folder_with_a_conda_environment(newcomer: Newcomer) -> None:
-    """It is not built, which the preview says. The job runs in the installation's packages."""
-    assert "mean 2.0" in newcomer.output_of(CONDA, "train", "train.py")
+    """Its packages come from a channel, and the preview names the file."""
+    output = newcomer.output_of(CONDA, "train", "train.py")
+    assert "rain 4.5 research True" in output
+    assert "more rain" in output
     quote = newcomer.run({}, "train", "train.py", "--quote")
     shown = " ".join((quote.stdout + quote.stderr).split())
-    assert "environment.yml is not used: conda environments are not built" in shown
+    assert "3 conda packages and 1 of pip from environment.yml, from conda-forge." in shown
 
 
 def test_a_folder_with_a_dockerfile(newcomer: Newcomer) -> None:

@@ -122,10 +122,11 @@ def test_the_default_is_that_of_jobs_that_name_no_packages(bob: Api, alice: Api)
     create(bob)
     create(bob, "boosting", "lightgbm")
     assert json_of(alice.put(DEFAULT, {"environment": "trees"})) == {"environment": "trees"}
-    packages, job = quote(bob, {"environment.yml": "name: x\n"})
+    packages, job = quote(bob, {"Dockerfile": "FROM x\n"})
     assert packages["explanation"] == (
-        "1 package of trees@1, the project's default environment. environment.yml is not used: "
-        "conda environments are not built."
+        "1 package of trees@1, the project's default environment. Dockerfile is not used: it needs "
+        "a node that runs containers, and there is none. An administrator starts an agent with "
+        "--backend docker."
     )
     assert job["environment_version"] == "trees@1"
     packages, job = quote(bob, {"requirements.txt": "humanize"})

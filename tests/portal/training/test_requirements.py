@@ -61,7 +61,7 @@ def test_the_nearest_file_counts_and_others_are_not_ignored_in_silence(bob: Api)
         "exp/train.py": "",
         "exp/requirements.txt": "near\n",
         "exp/uv.lock": "version = 1\n",
-        "environment.yml": "name: x\n",
+        "exp/environment.yml": "name: x\n",
         "Dockerfile": "FROM x\n",
     }
     packages, lines = quote_and_submit(bob, files, script="exp/train.py")
@@ -69,16 +69,9 @@ def test_the_nearest_file_counts_and_others_are_not_ignored_in_silence(bob: Api)
     assert packages["explanation"] == (
         "1 package from exp/requirements.txt. Dockerfile is not used: it needs a node that runs "
         "containers, and there is none. An administrator starts an agent with --backend docker. "
-        "environment.yml is not used: conda environments are not built. Not used beside it: "
-        "exp/uv.lock."
+        "Not used beside it: exp/uv.lock, exp/environment.yml."
     )
-    packages, lines = quote_and_submit(bob, {"environment.yml": "name: x\n"})
-    assert lines == []
-    assert packages["explanation"] == (
-        "The environment of the installation. environment.yml is not used: conda environments are "
-        "not built."
-    )
-    assert packages["not_used"] == ["environment.yml"]
+    assert packages["not_used"] == ["Dockerfile"]
 
 
 def test_something_else_can_be_asked_for(bob: Api) -> None:

@@ -1,7 +1,7 @@
 """The port of a back end: five verbs, keyed by a handle that outlives the agent."""
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -72,13 +72,14 @@ class PreparedEnvironment:
 
     `locked` are its exact versions, one requirement per line, or empty if they are unknown.
     `readable` are the folders that tasks need for it, as the agent recorded them. The environment
-    itself is not queried for them.
+    itself is not queried for them. `variables` are those that its processes get.
     """
 
     runtime: str
     size_bytes: int | None = None
     locked: str = ""
     readable: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,10 @@ class ProcessBackend:
             raise StartError(f"The task's folder could not be created: {error}.") from error
         flavour = order.spec.warm
         if flavour is not None:
-            obstacle = cold_start_variable(order.spec.env)
+            # Warm processes have those of the node already.
+            of_node = self._settings.passed().items()
+            of_environment = dict((order.environment or {}).items() - of_node)
+            obstacle = cold_start_variable({**of_environment, **order.spec.env})
             try:
                 if obstacle:
                     raise CannotFork(f"{obstacle} is read when Python or torch start")

@@ -96,17 +96,19 @@ def get_environment(
         node=gated_node(request), digest=digest, project_id=query.project
     )
     # Exact versions of another node, unless the requirements name the very files by their hashes.
-    locked = "" if " --hash=" in environment.requirements else environment.locked
-    if locked:
-        locked = "\n".join([*options_of(environment.requirements), locked])
+    requirements = environment.requirements
+    if environment.locked and not environment.conda and " --hash=" not in requirements:
+        requirements = "\n".join([*options_of(requirements), environment.locked])
     return EnvironmentSpec(
         digest=environment.digest,
-        requirements=locked or environment.requirements,
+        requirements=requirements,
         python=environment.python,
         secrets=secrets,
         dockerfile=environment.dockerfile,
         context=environment.context,
         copies=environment.copies,
+        conda=environment.conda,
+        conda_locked=environment.locked if environment.conda else "",
     )
 
 

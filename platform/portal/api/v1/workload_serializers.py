@@ -207,6 +207,7 @@ def environment_out(
         python=environment.python,
         requirements=environment.requirements,
         dockerfile=environment.dockerfile,
+        conda=environment.conda,
         locked=environment.locked,
         created_at=environment.created_at,
         builds=[build_out(environment, build) for build in builds],

@@ -17,7 +17,8 @@ class Environment(Row):
     `locked` holds the exact versions resolved by the first finished build. Later builds use them.
     With `dockerfile`, its text, it is an image instead, which brings its own Python. `context` is
     the folder of the code that it is built from, and `copies` are the files of that folder that it
-    copies, None for all of the code.
+    copies, None for all of the code. With `conda`, the canonical form of its packages, it is built
+    from channels of conda, and `requirements` are what pip installs beside them.
     """
 
     id = IdField("env")
@@ -28,6 +29,7 @@ class Environment(Row):
     dockerfile = models.TextField(blank=True, default="")
     context = models.CharField(max_length=500, blank=True, default="")
     copies = models.JSONField(null=True, blank=True, default=None)
+    conda = models.TextField(blank=True, default="")
 
 
 class ProjectEnvironment(Row):

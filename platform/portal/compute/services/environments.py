@@ -26,6 +26,7 @@ from portal.compute.models import (
 from portal.compute.signals import BuildChanged, build_changed
 from portal.core import clock
 from portal.core.errors import InvalidInput, NotFound
+from slipway.requirement_files.conda import is_conda_text
 from slipway.requirement_files.lines import (
     INDEXES,
     LineKind,
@@ -61,6 +62,14 @@ def normalised(requirements: str) -> str:
             f"The requirements contain the character U+{ord(bad):04X}, which is not allowed.",
             field="requirements",
             next_step="Remove control characters and text-direction marks.",
+        )
+    if is_conda_text(requirements):
+        raise InvalidInput(
+            "These are packages of conda, and an environment under a name has packages of pip.",
+            code="bad_requirement",
+            field="requirements",
+            next_step="Put environment.yml or conda-lock.yml into the code of a job, which finds "
+            "it, or list the packages as for pip.",
         )
     try:
         return canonical(parse_canonical(requirements))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 from django.db import transaction
@@ -9,6 +10,7 @@ from django.db import transaction
 from portal.accounts.models import Project, User
 from portal.compute.engines import engine_label
 from portal.compute.models import Environment, EnvironmentVersion, Pool, Tier
+from portal.compute.services.conda_environments import use_conda
 from portal.compute.services.environments import check_secrets, default_python, use_environment
 from portal.compute.services.image_environments import use_image
 from portal.compute.services.named_environments import default_version_of, resolve_environment
@@ -229,7 +231,7 @@ def _settled_environment(requested: JobIn, packages: JobPackages) -> dict[str, A
     python = packages.python if packages.chooses_python else requested.python
     settled = {"environment": requested.environment, "python": python}
     names_some = requested.requirements is not None or requested.requirements_file is not None
-    has_own = packages.requirements or packages.python_path or packages.image is not None
+    has_own = packages.requirements or packages.python_path or packages.has_own_python
     if requested.environment or names_some or has_own:
         return settled
     if packages.needs_environment:  # one with this Python and without packages
@@ -362,11 +364,14 @@ def _packages(project: Project, requested: JobIn, snapshot: Snapshot | None) -> 
                 return JobPackages.in_named(version)
             return JobPackages(explanation="The environment of the installation.")
     folder = None if snapshot is None else ProjectFolder(snapshot)
-    python = python_of(
-        requested=requested.python,
-        script=requested.script,
-        folder=folder,
-        backend=requested.backend,
+    python = cache(
+        partial(
+            python_of,
+            requested=requested.python,
+            script=requested.script,
+            folder=folder,
+            backend=requested.backend,
+        )
     )
     packages = packages_of(
         requirements=requested.requirements,
@@ -377,6 +382,10 @@ def _packages(project: Project, requested: JobIn, snapshot: Snapshot | None) -> 
         backend=requested.backend,
     )
     check_secrets(project, packages.requirements)
+    if requested.python is not None:
+        python()
+        if packages.conda is not None:
+            raise _python_of_conda(requested.python, packages.file)
     if reference is not None:
         sentence = f"The environment {reference} is not used."
         return replace(packages, explanation=f"{packages.explanation} {sentence}".strip())
@@ -384,6 +393,16 @@ def _packages(project: Project, requested: JobIn, snapshot: Snapshot | None) -> 
         default = default_version_of(project)
         return packages if default is None else packages.in_default(default, python)
     return packages
+
+
+def _python_of_conda(python: str, file: str) -> InvalidInput:
+    return InvalidInput(
+        f"The Python of {file or 'a conda environment'} comes from conda, so the job cannot choose "
+        f"Python {python}.",
+        code="python_in_conda",
+        field="python",
+        next_step=f"Write python={python} below dependencies, and leave the Python out.",
+    )
 
 
 def _require_python(python: str | None, reference: str, version: EnvironmentVersion | None) -> None:
@@ -407,6 +426,8 @@ def _environment(project: Project, by: User, packages: JobPackages, cloned_from:
         return ""
     if packages.version is not None:
         return packages.version.environment.digest
+    if packages.conda is not None:
+        return use_conda(project=project, by=by, source=packages.conda).digest
     if packages.image is not None:
         return use_image(project=project, by=by, source=packages.image).digest
     python = packages.python

@@ -129,8 +129,9 @@ class NewJob(forms.Form):
     )
     environment = EnvironmentField(
         help_text=(
-            "Automatic: the requirements.txt, uv.lock, poetry.lock or pyproject.toml nearest to "
-            "the script (in a container, a Dockerfile, too), then the default environment."
+            "Automatic: the requirements.txt, uv.lock, poetry.lock, conda-lock.yml, "
+            "environment.yml or pyproject.toml nearest to the script (in a container a Dockerfile, "
+            "too, and no conda), then the default environment."
         )
     )
     python = PythonField(help_text="The versions that nodes have. A named environment has its own.")

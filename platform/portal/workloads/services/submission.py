@@ -210,7 +210,8 @@ def _python_of(workload_request: WorkloadRequest) -> str:
         return ""
     if not BACKENDS[workload_request.spec.backend].uses_pythons:
         return ""
-    rows = Environment.objects.filter(digest=workload_request.environment)
+    # Packages of conda bring their own.
+    rows = Environment.objects.filter(digest=workload_request.environment, conda="")
     python = rows.values_list("python", flat=True).first() or ""
     return ".".join(python.split(".")[:2])
 

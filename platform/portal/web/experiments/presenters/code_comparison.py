@@ -20,6 +20,7 @@ from portal.experiments.services.artifacts import artifact_of, read_artifact
 from portal.experiments.services.job_runs import JOB_TAG
 from portal.registry.logged_models import logged_models_of
 from portal.training.models import Job
+from slipway.requirement_files.conda_packages import locked_versions
 
 MOST_BYTES = 512 * 1024
 MOST_DIFF_CHARACTERS = 64 * 1024
@@ -203,9 +204,12 @@ def _packages_of(project: Project, run: RunDetail, job: Job | None) -> RecordedP
             environment = Environment.objects.filter(digest=job.workload.environment).first()
             if environment is not None:
                 is_locked = bool(environment.locked)
+                locked = environment.locked
+                if environment.conda:
+                    locked = locked_versions(locked)
                 return RecordedPackages(
                     "the environment of the job" if is_locked else "requirements of the job",
-                    parse_packages(environment.locked or environment.requirements),
+                    parse_packages(locked or environment.requirements),
                     is_exact=is_locked,
                 )
         for path in _FILES[1:]:
