@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -136,7 +136,14 @@ def _tar(
     return buffer.getvalue()
 
 
-def python_package(version: str | None = None) -> Package:
+@cache
+def python_archive() -> bytes:
+    """Return the archive of the interpreter."""
+    return python_package().archive()
+
+
+@cache
+def python_package() -> Package:
     """Return the interpreter of this machine as a package. It is relocatable: it runs anywhere."""
     standard = Path(sysconfig.get_paths()["stdlib"])
     files: dict[str, bytes] = {}
@@ -157,7 +164,7 @@ def python_package(version: str | None = None) -> Package:
     full = ".".join(map(str, sys.version_info[:3]))
     return Package(
         "python",
-        version or full,
+        full,
         files=files,
         links={"bin/python": f"python{VERSION}", "bin/python3": f"python{VERSION}"},
         executables=[executable],

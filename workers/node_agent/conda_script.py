@@ -6,6 +6,7 @@ run after their installation are not run.
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -40,7 +41,7 @@ async def _solve(scratch: Path, channels: list[str], specs: list[str], cuda: str
     lines = []
     for record in records:
         if record.sha256 is None:
-            sys.exit(f"{record.url} has no sha256 digest in its channel, so it is not installed.")
+            raise ValueError(f"{record.url} has no sha256 digest in its channel: not installed.")
         lines.append(f"{record.url}#sha256:{record.sha256.hex()}")
     (scratch / "solved.txt").write_text("\n".join(sorted(lines)), "utf-8")
     _write(f"Solved: {len(lines)} packages.")
@@ -84,11 +85,15 @@ def main() -> None:
         run = _install(scratch, Path(request["prefix"]), request["archives"])
     else:
         run = _solve(scratch, request["channels"], request["specs"], request["cuda"])
+    status = 0
     try:
         asyncio.run(run)
     except Exception as error:  # noqa: BLE001 - whatever it is, the log has its words
         # The words of the solver, without lines of this program.
-        sys.exit(str(error).strip() or repr(error))
+        _write(str(error).strip() or repr(error))
+        status = 1
+    # Threads of rattler that call Python while the interpreter ends would abort the process.
+    os._exit(status)
 
 
 main()
