@@ -211,6 +211,7 @@ def test_what_is_built_anew_while_the_agent_lives_is_compiled_again(
         assert end.reason == "completed", end
         eventually((home / "compiled").exists)
         assert list(home.glob("attempt-*/lib/**/lighthouse.*.pyc"))
+        eventually(lambda: not (home / "compile.tmp").exists())  # it would vanish meanwhile
         shutil.rmtree(home)
 
 
