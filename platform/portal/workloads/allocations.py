@@ -98,9 +98,6 @@ def _tend(pool: Pool) -> None:
     engine = engine_kinds()[pool.engine].open(pool.pk, pool.settings)
     if links:
         check_links(pool, engine)
-    for allocation in open_ones:
-        if not allocation.handle:
-            _submit(engine, allocation)
     known = [allocation for allocation in open_ones if allocation.handle]
     reports = engine.look([allocation.handle for allocation in known]) if known else {}
     for allocation in known:
@@ -108,6 +105,10 @@ def _tend(pool: Pool) -> None:
             AllocationPhase.ENDED, cause=EndCause.VANISHED
         )
         _follow(engine, allocation, report)
+    # After the reports, which an engine may give while it takes no orders.
+    for allocation in open_ones:
+        if not allocation.handle:
+            _submit(engine, allocation)
     _note_problem(pool, "")
     _order_waiting(pool, engine)
     record_usage(pool, engine)

@@ -36,6 +36,7 @@ def slipway(
     with running_slipway(tmp_path_factory.mktemp("slipway")) as portal:
         settings = {
             "partition": "main",
+            "account": "vision",
             "slurm_conf": str(slurm.conf),
             "folder": str(tmp_path_factory.mktemp("nodes")),
             "portal_url": portal.url,
@@ -110,24 +111,23 @@ def test_a_limit_of_the_account_is_the_reason_and_waits_until_it_is_lifted(
 
 
 @pytest.mark.thorough
-def test_an_accounting_that_is_away_delays_its_bill_alone(
+def test_an_accounting_that_is_away_stops_nothing_and_submits_nothing_twice(
     slipway: RunningPortal, slurm: SlurmCluster
 ) -> None:
-    slurm.programs["slurmdbd"].signal(signal.SIGTERM)
-    slurm.programs["slurmdbd"].wait()
     with slipway.client("root") as root:
         before = root.get("/pools/twin/usage").json()
-        job_id = submit(root)
-        assert wait_for_state(root, job_id, "succeeded", "failed")["state"] == "succeeded"
-        wait_for(
-            lambda: root.get("/pools/twin/usage").json()["pending"] == before["pending"] + 1,
-            "pending usage",
-            within_s=60,
-        )
-        assert root.get("/pools/twin").json()["problem"] == ""
+        first = submit(root, script="import time; time.sleep(15)")
+        wait_for_state(root, first, "running")
+        slurm.programs["slurmdbd"].signal(signal.SIGTERM)
+        slurm.programs["slurmdbd"].wait()
+        second = submit(root)
+        assert wait_for_state(root, first, "succeeded", "failed")["state"] == "succeeded"
+        words = "Problem talking to the database"
+        wait_for(lambda: words in workload_of(root, second)["explanation"], words, within_s=60)
         slurm.start("slurmdbd")
+        assert wait_for_state(root, second, "succeeded", "failed")["state"] == "succeeded"
         wait_for(
-            lambda: root.get("/pools/twin/usage").json()["accounted"] == before["accounted"] + 1,
+            lambda: root.get("/pools/twin/usage").json()["accounted"] == before["accounted"] + 2,
             "accounting",
             within_s=180,
         )

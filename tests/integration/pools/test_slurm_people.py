@@ -128,25 +128,3 @@ def test_a_job_runs_as_the_person_who_submits_it(
         owners_of_jobs = [ids for name, ids in names.items() if name.startswith("sw-")]
         assert owners_of_jobs
         assert all(ids == [str(person.pw_uid), str(person.pw_gid)] for ids in owners_of_jobs)
-
-
-def test_settings_for_slurmrestd_that_would_leak_or_rule_are_refused(
-    slipway: RunningPortal,
-) -> None:
-    refused = {
-        "must begin with https": {"rest_url": "http://slurm.example.org", "user": READER},
-        "needs user": {"rest_url": "https://slurm.example.org"},
-        "root is an account of the system": {"rest_url": "https://a.b", "user": "root"},
-        "slurm is an account of the system": {"rest_url": "https://a.b", "user": "slurm"},
-        "are for the commands of Slurm": {
-            "rest_url": "https://a.b",
-            "user": READER,
-            "login": "login-1",
-        },
-    }
-    with slipway.client("root") as root:
-        for words, settings in refused.items():
-            pool = {"name": "refused", "engine": "slurm", "settings": settings}
-            answer = root.post("/pools", json=pool)
-            assert answer.status_code == 422, answer.text
-            assert words in answer.text

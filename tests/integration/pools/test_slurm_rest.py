@@ -187,20 +187,3 @@ def _submitted(engine: Engine, order: AllocationOrder) -> str:
         return engine.submit(order)
     except EngineAway:
         return ""
-
-
-def test_keys_are_rotated_without_a_gap_and_kept_from_others(cluster: RestCluster) -> None:
-    keys = SlurmKeys(cluster.folder / "rotated")
-    first = keys.create()
-    second = keys.create()
-    assert keys.signing() == first
-    assert {key["kid"] for key in keys.jwks()["keys"]} == {first, second}
-    assert not {"d", "p", "q"} & {name for key in keys.jwks()["keys"] for name in key}
-    with pytest.raises(ValueError, match="activate another key first"):
-        keys.remove(first)
-    keys.activate(second)
-    keys.remove(first)
-    assert keys.kids() == [second]
-    modes = {path.stat().st_mode & 0o777 for path in (cluster.folder / "rotated").iterdir()}
-    assert modes == {0o600}
-    assert (cluster.folder / "rotated").stat().st_mode & 0o777 == 0o700

@@ -58,6 +58,11 @@ def make_pool(root: Api, **changes: Any) -> dict[str, Any]:
     return pool
 
 
+def _rest(**changes: str) -> dict[str, Any]:
+    settings = {"rest_url": "https://slurm.example.org", "user": "ml-jobs"} | changes
+    return {"engine": "slurm", "settings": settings}
+
+
 def test_an_administrator_adds_changes_and_removes_a_pool(root: Api, bob: Api) -> None:
     made = make_pool(root, most_requests=5)
     assert (made["engine_label"], made["settings"]) == ("Local processes", {"places": 2})
@@ -91,6 +96,10 @@ def test_an_administrator_adds_changes_and_removes_a_pool(root: Api, bob: Api) -
         ({"engine": "slurm", "settings": {"user": "root;id"}}, "settings", "user"),
         ({"engine": "slurm", "settings": {"login": "-oProxyCommand=id"}}, "settings", "login"),
         ({"engine": "slurm", "settings": {"folder": "/x/$(id)"}}, "settings", "folder"),
+        (_rest(rest_url="http://slurm.example.org"), "settings", "must begin with https"),
+        (_rest(user=""), "settings", "rest_url needs user"),
+        (_rest(user="root"), "settings", "root is an account of the system"),
+        (_rest(login="login-1"), "settings", "are for the commands of Slurm"),
         ({"projects": ["nowhere"]}, "projects", "There is no project nowhere."),
         ({"most_requests": 0}, "most_requests", ""),
         ({"name": "x" * 40}, "name", ""),
