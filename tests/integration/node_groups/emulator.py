@@ -13,7 +13,7 @@ from tests.ports import free_ports
 from tests.processes import Program, wait_for
 
 REGION, TEMPLATE = "eu-central-1", "slipway-gpu"
-KEYS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
+KEYS: dict[str, Any] = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
 
 
 @pytest.fixture(scope="module")

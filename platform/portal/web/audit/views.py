@@ -92,13 +92,13 @@ def _target_urls(events: Iterable[AuditEvent]) -> dict[str, str]:
     """Return the pages of pools and node groups, for administrators. Removed ones have none."""
     pools = {event.target_id for event in events if event.target_kind == "pool"}
     groups = {event.target_id for event in events if event.target_kind == "node_group"}
-    urls = {}
+    urls: dict[str, str] = {}
     if pools:
         names = Pool.objects.present().filter(pk__in=pools).values_list("pk", "name")
         urls |= {pool_id: reverse("pool", args=[name]) for pool_id, name in names}
     if groups:
-        names = NodeGroup.objects.present().filter(pk__in=groups).values_list("pk", "name")
-        urls |= {group_id: reverse("node_group", args=[name]) for group_id, name in names}
+        rows = NodeGroup.objects.present().filter(pk__in=groups).values_list("pk", "name")
+        urls |= {group_id: reverse("node_group", args=[name]) for group_id, name in rows}
     return urls
 
 
