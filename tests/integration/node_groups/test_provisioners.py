@@ -1,15 +1,11 @@
 """The contract of provisioners, kept by local processes and by an emulator of Amazon EC2."""
 
 import base64
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
-import httpx
 import pytest
 
 from portal.compute.adapters.provisioners.ec2.provisioner import Ec2Provisioner
@@ -22,6 +18,7 @@ from portal.compute.provisioners import (
     ProvisionerAway,
     ProvisionerRefused,
 )
+from tests.integration.node_groups.emulator import emulator, prepare_account
 from tests.integration.node_groups.provisioner_contract import (
     ProvisionerContract,
     machine,
@@ -29,37 +26,16 @@ from tests.integration.node_groups.provisioner_contract import (
     release,
 )
 from tests.ports import free_ports
-from tests.processes import Program, wait_for
+from tests.processes import wait_for
 from workers.node_agent.settings import read_settings
 
 pytestmark = pytest.mark.integration
+__all__ = ["emulator"]
 
 
 def no_portal() -> str:
     """Return the address of a portal that does not exist."""
     return f"http://127.0.0.1:{free_ports(1)[0]}"
-
-
-@pytest.fixture(scope="module")
-def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of moto, an emulator of AWS."""
-    port = free_ports(1)[0]
-    output = tmp_path_factory.mktemp("moto") / "moto.log"
-    argv = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    program = Program(argv, env=dict(os.environ), output=output)
-    address = f"http://127.0.0.1:{port}"
-    try:
-        wait_for(lambda: _answers(address), "answer of the emulator", within_s=120)
-        yield address
-    finally:
-        program.end()
-
-
-def _answers(address: str) -> bool:
-    try:
-        return httpx.get(f"{address}/moto-api/", timeout=5).is_success
-    except httpx.TransportError:
-        return False
 
 
 class TestEc2Provisioner(ProvisionerContract):
@@ -68,15 +44,9 @@ class TestEc2Provisioner(ProvisionerContract):
     @pytest.fixture
     def provisioner(self, emulator: str, monkeypatch: pytest.MonkeyPatch) -> Ec2Provisioner:
         """A group of a launch template, in an account without instances."""
-        httpx.post(f"{emulator}/moto-api/reset", timeout=30).raise_for_status()
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-        self.client = boto3.client("ec2", region_name="eu-central-1", endpoint_url=emulator)
-        image = self.client.describe_images()["Images"][0]["ImageId"]
-        self.client.create_launch_template(
-            LaunchTemplateName="slipway-gpu",
-            LaunchTemplateData={"ImageId": image, "InstanceType": "g4dn.xlarge"},
-        )
+        self.client = prepare_account(emulator)
         return Ec2Provisioner("ngrp_1", settings(emulator), url="https://slipway.example.org")
 
     def test_more_machines_than_there_may_be_are_refused_with_a_reason(

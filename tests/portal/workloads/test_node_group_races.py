@@ -1,8 +1,10 @@
 """Growth, release and placement at the same time: no work on a released node, no machine twice."""
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection, connections
@@ -51,6 +53,29 @@ def at_once(*actions: Callable[[], object]) -> None:
         thread.join(60)
     if errors:
         raise errors[0]
+
+
+class Died(BaseException):
+    """The process was killed, which no handler of errors sees."""
+
+
+@contextlib.contextmanager
+def dying(at: int) -> Iterator[None]:
+    """Die after statement number `at`, which may be a commit."""
+    left = at
+
+    def execute(
+        run: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]
+    ) -> Any:
+        nonlocal left
+        answer = run(sql, params, many, context)
+        left -= 1
+        if left == -1:
+            raise Died
+        return answer
+
+    with contextlib.suppress(Died), connection.execute_wrapper(execute):
+        yield
 
 
 def make_idle_node(people: Personas, cloud: Cloud) -> Machine:
@@ -104,6 +129,49 @@ def test_a_plan_that_is_out_of_date_requests_nothing(people: Personas, cloud: Cl
     assert plan.count_for(group) == 1
     assert len(commit_machines(group, 1, known=plan.known[group.pk])) == 1
     assert commit_machines(group, 1, known=plan.known[group.pk]) == []
+
+
+def test_a_machine_that_was_committed_and_not_requested_is_requested_later(
+    people: Personas, cloud: Cloud
+) -> None:
+    group = make_group()
+    job = submit(people.vision, people.bob, make_tier(cpus=4))
+    (row,) = commit_machines(group, 1, known=())
+    step()
+    assert list(cloud.orders) == [row.name]
+    cloud.boot_all()
+    step()
+    assert states_of(job) == ["placed"]
+
+
+@pytest.mark.thorough
+def test_a_death_at_any_statement_neither_loses_nor_doubles_a_machine(
+    people: Personas, cloud: Cloud
+) -> None:
+    make_group(idle_grace_s=10, max_nodes=3)
+    tier = make_tier(cpus=4)
+    for at in range(45):
+        job = submit(people.vision, people.bob, tier)
+        with dying(at):
+            grow_and_shrink()
+        step()
+        step()
+        assert len(cloud.alive()) == GroupMachine.objects.counted().count() == 1, at
+        cloud.boot_all()
+        step()
+        assert states_of(job) == ["placed"], at
+        run(job)
+        finish(job)
+        step()
+        make_idle()
+        with dying(at):
+            grow_and_shrink()
+        for _ in range(3):
+            make_idle()
+            step()
+        assert cloud.alive() == [], at
+        assert not GroupMachine.objects.open().exists(), at
+    assert not GroupMachine.objects.exclude(failure="").exists()
 
 
 @only_postgres

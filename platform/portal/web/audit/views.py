@@ -13,7 +13,7 @@ from portal.accounts.gates import ProjectRole, SignedIn, TeamRole, gated_project
 from portal.accounts.models import AuditEvent
 from portal.accounts.models.audit import AuditQuerySet
 from portal.accounts.principal import require_principal
-from portal.compute.models import Pool
+from portal.compute.models import NodeGroup, Pool
 from portal.core.policy import guarded_by
 from portal.web.audit.messages import KINDS, VERBS, describe_event, describe_linked
 from portal.web.base.list_query import SETTINGS_LAYOUT, Select, day, listing, search_parameter
@@ -89,12 +89,17 @@ def _page(
 
 
 def _target_urls(events: Iterable[AuditEvent]) -> dict[str, str]:
-    """Return the pages of the pools of events, for administrators. A removed pool has none."""
-    ids = {event.target_id for event in events if event.target_kind == "pool"}
-    if not ids:
-        return {}
-    pools = Pool.objects.present().filter(pk__in=ids).values_list("pk", "name")
-    return {pool_id: reverse("pool", args=[name]) for pool_id, name in pools}
+    """Return the pages of pools and node groups, for administrators. Removed ones have none."""
+    pools = {event.target_id for event in events if event.target_kind == "pool"}
+    groups = {event.target_id for event in events if event.target_kind == "node_group"}
+    urls: dict[str, str] = {}
+    if pools:
+        names = Pool.objects.present().filter(pk__in=pools).values_list("pk", "name")
+        urls |= {pool_id: reverse("pool", args=[name]) for pool_id, name in names}
+    if groups:
+        rows = NodeGroup.objects.present().filter(pk__in=groups).values_list("pk", "name")
+        urls |= {group_id: reverse("node_group", args=[name]) for group_id, name in rows}
+    return urls
 
 
 def _verb_label(verb: str) -> str:
