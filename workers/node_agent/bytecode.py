@@ -1,7 +1,7 @@
 """Bytecode of an environment, whose full compilation takes longer than its installation.
 
 Nobody waits for it: an environment is ready before, and its first task compiles what it imports for
-itself. Behind it, at the lowest priority, the modules that tasks import first are compiled, then
+itself. Behind it, at a lower priority, the modules that tasks import first are compiled, then
 the rest. Tasks cannot write into an environment, so every process would compile uncompiled modules
 again. Base interpreters compile, and no code of the environment runs.
 """
