@@ -15,12 +15,13 @@ from portal.registry.models import PromotionRequest, VersionRecord
 from portal.sweeps.models import Sweep, Trial
 from portal.workloads.models import Workload
 from slipway.schemas.datasets import VersionState
+from tests.matrix.batched import ready_data
 from tests.matrix.desks import open_desk, start_desk
 from tests.matrix.world import World
 
 _BY_NAME = (
     *("/reports/", "/sweeps/", "/schedules/", "/pipelines/", "environments/{environment}"),
-    "/service-accounts/",
+    *("/service-accounts/", "/batch-predictions"),
 )
 _DRAFTS = ("/versions/{version}/files", "/append", "/commit")
 
@@ -59,8 +60,10 @@ def make_ready(world: World, template: str) -> None:
 def _ready_by_name(world: World, template: str) -> None:
     """Pause a sweep or a schedule, end a trial, let a pipeline fail, archive an environment.
 
-    A service account is disabled.
+    A service account is disabled. Data get a row to predict.
     """
+    if "/batch-predictions" in template:
+        ready_data(world.own["data version"])
     if template.endswith("/service-accounts/{account}/enable"):
         users = User.objects.filter(service_account__name=world.own["service account"])
         users.update(is_active=False)

@@ -176,6 +176,8 @@ _FREE = {
     "/node-groups": ("projects is null",),
     "/batching": ("mode is null",),
     "/jobs/quote": ("tier is null", "pool is null"),
+    "/batch-predictions": ("tier is null",),
+    "/batch-predictions/quote": ("tier is null",),
     "/sweeps": ("name is null",),
     "/sweeps/quote": ("name is null",),
     "/clone": ("name is null",),
@@ -217,7 +219,7 @@ _REFUSALS = (
     *("no_such_snapshot", "no_such_script", "no_such_tier", "invalid_join_token"),
     *("no_such_pool", "no_such_engine", "no_such_job", "no_such_zone", "bad_cron"),
     *("no_such_person", "one_of_three", "webhook_refused", "no_member", "bad_requirement"),
-    "no_packages",
+    *("no_packages", "no_such_model", "no_such_dataset", "table_not_read", "not_the_job"),
 )
 
 

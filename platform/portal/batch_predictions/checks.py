@@ -1,4 +1,4 @@
-"""What a table has to have for a model: checked before anything is queued."""
+"""Checks of the data of a batch prediction, before anything is queued."""
 
 from collections.abc import Sequence
 from typing import Any

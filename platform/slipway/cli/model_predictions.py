@@ -31,53 +31,65 @@ app = typer.Typer()
 
 
 class OnErrorChoice(StrEnum):
-    """What happens at a row that the model refuses."""
+    """Choices at a row that the model refuses."""
 
     STOP = "stop"
     SKIP = "skip"
 
 
+ModelVersionArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL[@VERSION]",
+        help="A model, with a number, an alias or a stage: digits@3, digits@production. "
+        "Default: its latest version.",
+    ),
+]
+DataOption = Annotated[
+    str, typer.Option("--data", metavar="NAME:VERSION", help="Dataset version to predict.")
+]
+OutputOption = Annotated[
+    str, typer.Option("--output", metavar="NAME", help="Dataset that gets the predictions.")
+]
+TableOption = Annotated[
+    str | None, typer.Option("--table", help="Table of the dataset, if it has several.")
+]
+KeepOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--keep",
+        metavar="COLUMN",
+        help="Column to keep in the output. Repeatable. Default: all.",
+    ),
+]
+ColumnOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        metavar="COLUMN",
+        help="Column that the model gets. Repeatable. Default: those of its signature, or all.",
+    ),
+]
+OnErrorOption = Annotated[
+    OnErrorChoice,
+    typer.Option("--on-error", help="Stop at a row that the model refuses, or skip it."),
+]
+QuoteOption = Annotated[
+    bool, typer.Option("--quote", help="Only print the price and what would be used.")
+]
+WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Show the log until it ends.")]
+
+
 @command(app, "predict")
 def predict(
     session: Session,
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL[@VERSION]",
-            help="A model, with a number, an alias or a stage: digits@3, digits@production. "
-            "Default: its latest version.",
-        ),
-    ],
-    data: Annotated[
-        str, typer.Option("--data", metavar="NAME:VERSION", help="Dataset version to predict.")
-    ],
-    output: Annotated[
-        str,
-        typer.Option("--output", metavar="NAME", help="Dataset that gets the predictions."),
-    ],
-    table: Annotated[
-        str | None, typer.Option("--table", help="Table of the dataset, if it has several.")
-    ] = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--keep",
-            metavar="COLUMN",
-            help="Column to keep in the output. Repeatable. Default: all.",
-        ),
-    ] = None,
-    column: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--column",
-            metavar="COLUMN",
-            help="Column that the model gets. Repeatable. Default: those of its signature, or all.",
-        ),
-    ] = None,
-    on_error: Annotated[
-        OnErrorChoice,
-        typer.Option("--on-error", help="Stop at a row that the model refuses, or skip it."),
-    ] = OnErrorChoice.STOP,
+    model: ModelVersionArgument,
+    data: DataOption,
+    output: OutputOption,
+    table: TableOption = None,
+    keep: KeepOption = None,
+    column: ColumnOption = None,
+    on_error: OnErrorOption = OnErrorChoice.STOP,
     tier: TierOption = None,
     pool: PoolOption = None,
     name: NameOption = None,
@@ -86,12 +98,8 @@ def predict(
     max_attempts: AttemptsOption = None,
     max_hours: HoursOption = None,
     preemptible: PreemptibleOption = False,
-    quote: Annotated[
-        bool, typer.Option("--quote", help="Only print the price and what would be used.")
-    ] = False,
-    watch_it: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show the log until it ends.")
-    ] = False,
+    quote: QuoteOption = False,
+    watch_it: WatchOption = False,
     project: ProjectOption = None,
 ) -> None:
     """Predict a dataset with a version of a model, by a job. The result is a dataset version."""

@@ -135,7 +135,7 @@ class BatchPredictionOut(AnswerSchema):
 
 
 class PredictionSpec(AnswerSchema):
-    """What the job of a batch prediction has to do.
+    """Work of the job of a batch prediction.
 
     `model`, `version` and the fields up to `batching` describe the model, as `ReplicaSpec` does.
     """

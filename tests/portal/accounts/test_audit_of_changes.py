@@ -21,6 +21,7 @@ _DATASET = "/api/v1/projects/{project}/datasets/{dataset}"
 _ON_NODES = "needs a node; see tests/integration/notebooks/test_workspace_files.py"
 _SHARED = "the view is shared already; see test_saved_views"
 # Routes that take unsafe verbs and leave no event, and why that is right.
+_BATCH = "/api/v1/projects/{project}/batch-predictions/{batch_prediction}"
 UNAUDITED = {
     "/api/v1/": "answers 404",
     "/api/agent/v1/": "answers 404",
@@ -71,6 +72,9 @@ UNAUDITED = {
     "/p/{project}/jobs/quote": "reads",
     "/api/v1/projects/{project}/optuna-storages/{storage}/log": "a script logs; see optuna tests",
     "/p/{project}/sweeps/quote": "reads",
+    "/p/{project}/batch-predictions/quote": "reads",
+    "/api/v1/projects/{project}/batch-predictions/quote": "reads",
+    f"{_BATCH}/output": "the job alone may; the commit of the version is audited",
     "/api/v1/projects/{project}/pipelines/plan": "reads",
     "/api/v1/projects/{project}/pipelines/jobs/{job}/outputs": "the job alone may",
     "/p/{project}/schedules/preview": "reads",

@@ -1,6 +1,7 @@
 """Quoting and starting batch predictions."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from django.db import transaction
 
@@ -8,7 +9,7 @@ from portal.accounts import audit
 from portal.accounts.models import Project, User
 from portal.batch_predictions.checks import chosen_table, columns_kept, columns_sent
 from portal.batch_predictions.models import BatchPrediction
-from portal.core.errors import InvalidInput, SlipwayError
+from portal.core.errors import InvalidInput, NotFound, SlipwayError
 from portal.datasets.models import Dataset, DataTable, Version
 from portal.datasets.services.datasets import create_dataset, resolve
 from portal.endpoints.ports import ServedModel, models
@@ -65,14 +66,9 @@ def settle_prediction(
     """
     data = _data(project, requested.data)
     served = models().find(project_id=project.pk, model=requested.model, version=requested.version)
-    record = ensure_record(
-        project,
-        find_model(project.pk, served.model),
-        find_version(project.pk, served.model, int(served.version)),
-    )
     table = chosen_table(data, requested.table)
     label = f"{served.model} version {served.version}"
-    columns = columns_sent(table, requested.columns, record.signature, label)
+    columns = columns_sent(table, requested.columns, _signature(project, served), label)
     keep = columns_kept(table, requested.keep)
     job = JobIn(
         name=requested.name or shorten_name(f"Predict {requested.output}", _NAME_CHARACTERS),
@@ -171,6 +167,16 @@ def _data(project: Project, reference: str) -> Version:
     except SlipwayError as error:
         error.field = "data"
         raise
+
+
+def _signature(project: Project, served: ServedModel) -> dict[str, Any] | None:
+    """Return the signature of a version, None if it has none or is not in the registry."""
+    try:
+        details = find_model(project.pk, served.model)
+        version = find_version(project.pk, served.model, int(served.version))
+    except NotFound:
+        return None
+    return ensure_record(project, details, version).signature
 
 
 def _target(project: Project, by: User, name: str) -> Dataset:
