@@ -57,7 +57,7 @@ def _live(work: Callable[[], object], *, is_before: bool) -> None:
 def _watch(connection: BaseDatabaseWrapper, *, is_before: bool) -> None:
     """Let the first commit of a connection kill this process."""
     state = {"has_written": False}
-    commit = connection._commit
+    commit = connection._commit  # type: ignore[attr-defined]
 
     def write(execute: Any, sql: str, params: Any, many: Any, context: Any) -> Any:
         is_write = sql.lstrip().upper().startswith(_WRITES)
@@ -70,7 +70,7 @@ def _watch(connection: BaseDatabaseWrapper, *, is_before: bool) -> None:
         return _around(is_before, commit) if state["has_written"] else commit()
 
     connection.execute_wrappers.append(write)
-    connection._commit = commit_all
+    connection._commit = commit_all  # type: ignore[attr-defined]
 
 
 def _around(is_before: bool, end: Callable[[], Any]) -> Any:

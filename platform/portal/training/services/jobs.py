@@ -2,18 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache, partial
 from typing import Any
 
 from django.db import transaction
 
 from portal.accounts.models import Project, User
 from portal.compute.engines import engine_label
-from portal.compute.models import Environment, EnvironmentVersion, Pool, Tier
-from portal.compute.services.conda_environments import use_conda
-from portal.compute.services.environments import check_secrets, default_python, use_environment
-from portal.compute.services.image_environments import use_image
-from portal.compute.services.named_environments import default_version_of, resolve_environment
+from portal.compute.models import Pool, Tier
 from portal.compute.services.pool_accounts import account_name
 from portal.compute.services.pools import usable_pool
 from portal.compute.services.tiers import offered_tier
@@ -31,10 +26,9 @@ from portal.training.job_specs import (
 )
 from portal.training.keep_failed import check_keep_failed, refuse_to_keep_failed
 from portal.training.kept_files import rule_text
-from portal.training.models import Job, Snapshot
-from portal.training.project_folder import ProjectFolder
-from portal.training.python_versions import python_of
-from portal.training.requirement_sources import JobPackages, packages_of
+from portal.training.models import Job
+from portal.training.requirement_sources import JobPackages
+from portal.training.services.job_packages import environment_digest, job_packages
 from portal.training.services.snapshots import require_script, snapshot_of
 from portal.workloads.feasibility import OTHER_PROJECT, need_of, refuse_impossible
 from portal.workloads.growth_reasons import growth_estimate
@@ -77,7 +71,7 @@ def submit_job(
     if snapshot is None:
         raise _no_snapshot()
     require_script(snapshot, requested.script, ranks=script_ranks(requested))
-    packages = _packages(project, requested, snapshot)
+    packages = job_packages(project, requested, snapshot)
     spec = spec_of(requested, packages.python_path)
     if program is not None:
         spec = spec.model_copy(update={"argv": (program.command,), "warm": program.warm})
@@ -98,7 +92,7 @@ def submit_job(
                 procs=requested.procs,
                 priority=requested.priority,
                 snapshot=snapshot.digest,
-                environment=_environment(project, by, packages, cloned_from),
+                environment=environment_digest(project, by, packages, cloned_from),
                 max_attempts=requested.max_attempts,
                 max_lifetime_s=_lifetime(requested),
                 tags=requested.tags,
@@ -143,7 +137,7 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
     snapshot = snapshot_of(project, spec.snapshot)
     if snapshot is not None:
         require_script(snapshot, spec.script, ranks=script_ranks(spec))
-    packages = _packages(project, spec, snapshot)
+    packages = job_packages(project, spec, snapshot)
     is_known = snapshot is not None or spec.requirements or spec.environment
     if not is_known and packages.version is not None:
         explanation = f"Unless the code has requirements files: {packages.explanation}"
@@ -199,7 +193,7 @@ def settled_job(*, project: Project, by: User, requested: JobIn) -> JobIn:
     if snapshot is None:
         raise _no_snapshot()
     require_script(snapshot, requested.script, ranks=script_ranks(requested))
-    packages = _packages(project, requested, snapshot)
+    packages = job_packages(project, requested, snapshot)
     tier = offered_tier(requested.tier)
     _parent(project, requested.parent)
     pool = usable_pool(project, requested.pool)
@@ -346,99 +340,6 @@ def _same_requirements(job: Job, edit: JobEdit) -> dict[str, str]:
     if job.requirements_file:
         return {"requirements_file": job.requirements_file}
     return {"requirements": job.requirements}
-
-
-def _packages(project: Project, requested: JobIn, snapshot: Snapshot | None) -> JobPackages:
-    """Return the packages of a job.
-
-    Those of the request come first, then the environment that it names, files in the code, the
-    project's default environment, and the installation. Raises InvalidInput.
-    """
-    reference, names_own = requested.environment, bool(requested.requirements)
-    version = None
-    if reference is not None:
-        version = resolve_environment(project=project, reference=reference)
-        if not names_own and requested.requirements_file is None:
-            _require_python(requested.python, reference, version)
-            if version is not None:
-                return JobPackages.in_named(version)
-            return JobPackages(explanation="The environment of the installation.")
-    folder = None if snapshot is None else ProjectFolder(snapshot)
-    python = cache(
-        partial(
-            python_of,
-            requested=requested.python,
-            script=requested.script,
-            folder=folder,
-            backend=requested.backend,
-        )
-    )
-    packages = packages_of(
-        requirements=requested.requirements,
-        file=requested.requirements_file,
-        script=requested.script,
-        folder=folder,
-        python=python,
-        backend=requested.backend,
-    )
-    check_secrets(project, packages.requirements)
-    if requested.python is not None:
-        python()
-        if packages.conda is not None:
-            raise _python_of_conda(requested.python, packages.file)
-    if reference is not None:
-        sentence = f"The environment {reference} is not used."
-        return replace(packages, explanation=f"{packages.explanation} {sentence}".strip())
-    if requested.requirements is None and requested.requirements_file is None:
-        default = default_version_of(project)
-        return packages if default is None else packages.in_default(default, python)
-    return packages
-
-
-def _python_of_conda(python: str, file: str) -> InvalidInput:
-    return InvalidInput(
-        f"The Python of {file or 'a conda environment'} comes from conda, so the job cannot choose "
-        f"Python {python}.",
-        code="python_in_conda",
-        field="python",
-        next_step=f"Write python={python} below dependencies, and leave the Python out.",
-    )
-
-
-def _require_python(python: str | None, reference: str, version: EnvironmentVersion | None) -> None:
-    """Raise InvalidInput unless a requested Python is that of the environment."""
-    own = default_python() if version is None else version.environment.python
-    if python is not None and python != own:
-        raise InvalidInput(
-            f"The environment {reference} has Python {own}, not {python}.",
-            code="other_python",
-            field="python",
-            next_step="Leave the Python out, or name another environment.",
-        )
-
-
-def _environment(project: Project, by: User, packages: JobPackages, cloned_from: Job | None) -> str:
-    """Return the digest of the environment to run in, empty for the installation's own.
-
-    A clone keeps the version of Python its original had, so that it is the same environment.
-    """
-    if not packages.needs_environment:
-        return ""
-    if packages.version is not None:
-        return packages.version.environment.digest
-    if packages.conda is not None:
-        return use_conda(project=project, by=by, source=packages.conda).digest
-    if packages.image is not None:
-        return use_image(project=project, by=by, source=packages.image).digest
-    python = packages.python
-    if cloned_from is not None and not packages.chooses_python:
-        same = Environment.objects.filter(
-            digest=cloned_from.workload.environment, requirements=packages.requirements
-        )
-        python = same.values_list("python", flat=True).first() or python
-    return use_environment(
-        project=project, by=by, requirements=packages.requirements, python=python
-    ).digest
 
 
 def _versions(project: Project, requested: JobIn) -> list[Version]:

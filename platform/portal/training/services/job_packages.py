@@ -1,0 +1,112 @@
+"""The packages of a job, and the environment that it runs in."""
+
+from dataclasses import replace
+from functools import cache, partial
+
+from portal.accounts.models import Project, User
+from portal.compute.models import Environment, EnvironmentVersion
+from portal.compute.services.conda_environments import use_conda
+from portal.compute.services.environments import check_secrets, default_python, use_environment
+from portal.compute.services.image_environments import use_image
+from portal.compute.services.named_environments import default_version_of, resolve_environment
+from portal.core.errors import InvalidInput
+from portal.training.models import Job, Snapshot
+from portal.training.project_folder import ProjectFolder
+from portal.training.python_versions import python_of
+from portal.training.requirement_sources import JobPackages, packages_of
+from slipway.schemas.training import JobIn
+
+
+def job_packages(project: Project, requested: JobIn, snapshot: Snapshot | None) -> JobPackages:
+    """Return the packages of a job.
+
+    Those of the request come first, then the environment that it names, files in the code, the
+    project's default environment, and the installation. Raises InvalidInput.
+    """
+    reference, names_own = requested.environment, bool(requested.requirements)
+    version = None
+    if reference is not None:
+        version = resolve_environment(project=project, reference=reference)
+        if not names_own and requested.requirements_file is None:
+            _require_python(requested.python, reference, version)
+            if version is not None:
+                return JobPackages.in_named(version)
+            return JobPackages(explanation="The environment of the installation.")
+    folder = None if snapshot is None else ProjectFolder(snapshot)
+    python = cache(
+        partial(
+            python_of,
+            requested=requested.python,
+            script=requested.script,
+            folder=folder,
+            backend=requested.backend,
+        )
+    )
+    packages = packages_of(
+        requirements=requested.requirements,
+        file=requested.requirements_file,
+        script=requested.script,
+        folder=folder,
+        python=python,
+        backend=requested.backend,
+    )
+    check_secrets(project, packages.requirements)
+    if requested.python is not None:
+        python()
+        if packages.conda is not None:
+            raise _python_of_conda(requested.python, packages.file)
+    if reference is not None:
+        sentence = f"The environment {reference} is not used."
+        return replace(packages, explanation=f"{packages.explanation} {sentence}".strip())
+    if requested.requirements is None and requested.requirements_file is None:
+        default = default_version_of(project)
+        return packages if default is None else packages.in_default(default, python)
+    return packages
+
+
+def _python_of_conda(python: str, file: str) -> InvalidInput:
+    return InvalidInput(
+        f"The Python of {file or 'a conda environment'} comes from conda, so the job cannot choose "
+        f"Python {python}.",
+        code="python_in_conda",
+        field="python",
+        next_step=f"Write python={python} below dependencies, and leave the Python out.",
+    )
+
+
+def _require_python(python: str | None, reference: str, version: EnvironmentVersion | None) -> None:
+    """Raise InvalidInput unless a requested Python is that of the environment."""
+    own = default_python() if version is None else version.environment.python
+    if python is not None and python != own:
+        raise InvalidInput(
+            f"The environment {reference} has Python {own}, not {python}.",
+            code="other_python",
+            field="python",
+            next_step="Leave the Python out, or name another environment.",
+        )
+
+
+def environment_digest(
+    project: Project, by: User, packages: JobPackages, cloned_from: Job | None
+) -> str:
+    """Return the digest of the environment to run in, empty for the installation's own.
+
+    A clone keeps the version of Python its original had, so that it is the same environment.
+    """
+    if not packages.needs_environment:
+        return ""
+    if packages.version is not None:
+        return packages.version.environment.digest
+    if packages.conda is not None:
+        return use_conda(project=project, by=by, source=packages.conda).digest
+    if packages.image is not None:
+        return use_image(project=project, by=by, source=packages.image).digest
+    python = packages.python
+    if cloned_from is not None and not packages.chooses_python:
+        same = Environment.objects.filter(
+            digest=cloned_from.workload.environment, requirements=packages.requirements
+        )
+        python = same.values_list("python", flat=True).first() or python
+    return use_environment(
+        project=project, by=by, requirements=packages.requirements, python=python
+    ).digest
