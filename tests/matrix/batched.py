@@ -51,6 +51,7 @@ def make_batch_prediction(job_id: str) -> str:
     job = Job.objects.select_related("workload").get(pk=job_id)
     versions = Version.objects.filter(dataset__project=job.workload.project)
     data = versions.filter(state=VersionState.READY).select_related("dataset").latest("pk")
+    ready_data(data.pk)
     BatchPrediction.objects.create(
         job=job,
         model="digits",
