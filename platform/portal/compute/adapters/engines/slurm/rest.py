@@ -213,7 +213,8 @@ def _usage_of(job: dict[str, Any]) -> Usage:
     )
     return Usage(
         elapsed_s=elapsed_s,
-        machines=int(job.get("allocation_nodes") or 0),
+        # slurmrestd has `allocation_nodes` as well, and says 0 for some jobs.
+        machines=counts.get("node", 0),
         cpu_s=elapsed_s * counts.get("cpu", 0),
         resources=resources[:300],
     )
