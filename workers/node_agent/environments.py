@@ -411,6 +411,7 @@ class VirtualEnvironments:
                 await self._compile_first(site)
                 step = site.step(remaining_compile_command(base.executable, attempt), attempt)
                 await self._steps.answer(replace(step, behind=True))
+                await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
                 await asyncio.to_thread(published.compiled)
                 self._checked[attempt] = uptime_s()
         except ContentChanged as error:
