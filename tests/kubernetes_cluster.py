@@ -337,12 +337,21 @@ class KubernetesCluster:
             return False
 
     def delete_pods(self) -> None:
-        """Delete all pods at once and wait for the end of their sandboxes."""
-        for pod in self.pods():
+        """Delete all pods at once and wait for the end of their sandboxes.
+
+        A network that is left would take the packets of a pod of the next cluster.
+        """
+        for pod in self._pods_of_all():
             with suppress(ApiException):
-                self.api.delete_namespaced_pod(pod.metadata.name, NAMESPACE, grace_period_seconds=1)
+                self.api.delete_namespaced_pod(
+                    pod.metadata.name, pod.metadata.namespace, grace_period_seconds=1
+                )
         with suppress(AssertionError):
-            wait_for(lambda: not self.pods(), "end of all pods", within_s=60)
+            wait_for(lambda: not self._pods_of_all(), "end of all pods", within_s=60)
+
+    def _pods_of_all(self) -> list[Any]:
+        items: list[Any] = self.api.list_pod_for_all_namespaces().items
+        return items
 
     def shims(self) -> list[int]:
         """Return the processes that containerd has started, which outlive it."""

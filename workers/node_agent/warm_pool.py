@@ -116,6 +116,7 @@ class WarmPool:
         self._processes: dict[tuple[str, str], WarmProcess] = {}
         self._failed_at_s: dict[tuple[str, str], float] = {}
         self._due_at_s: dict[tuple[str, str], float] = {}
+        self._obstacle = ""
         self._forking = asyncio.Lock()
         # By interpreter: the folders it needs, as recorded by the agent.
         self._readable: dict[str, tuple[str, ...]] = {}
@@ -142,7 +143,10 @@ class WarmPool:
                 try:
                     self._get(key).pinned = True
                 except CannotFork as error:
-                    log.info("no warm processes: %s", error)
+                    # Heartbeats repeat the request every second.
+                    if str(error) != self._obstacle:
+                        log.info("no warm processes: %s", error)
+                    self._obstacle = str(error)
 
     async def fork(self, launch: Launch, flavour: str) -> int:
         """Fork the shim of a task and return its pid. Raises CannotFork."""

@@ -27,6 +27,7 @@ from tests.integration.pools.engine_contract import (
 )
 from tests.kubernetes_cluster import (
     NAMESPACE,
+    NODE,
     KubernetesCluster,
     manifests_of,
     reason_without,
@@ -155,6 +156,27 @@ class TestKubernetesEngine(EngineContract):
         )
         assert "connection refused" in look_at(other, handle).detail
         other.stop(handle)
+
+    def test_pods_go_to_the_nodes_of_the_settings(
+        self, engine: Engine, cluster: KubernetesCluster
+    ) -> None:
+        taint = {"key": "gpu", "value": "true", "effect": "NoSchedule"}
+        cluster.api.patch_node(NODE, {"spec": {"taints": [taint]}})
+        placed = engine_of(
+            cluster,
+            node_selector=f"kubernetes.io/hostname={NODE}",
+            tolerations="gpu=true:NoSchedule",
+            pull_secrets="registry",
+        )
+        wait_for_phase(placed, placed.submit(order_of()), AllocationPhase.GRANTED)
+        handle = engine.submit(order_of())
+        words = "1 node(s) had taint {gpu: true}"
+        wait_for(lambda: words in look_at(engine, handle).detail, "reason", within_s=60)
+        cluster.api.patch_node(NODE, {"spec": {"taints": None}})
+        wait_for_phase(engine, handle, AllocationPhase.GRANTED)
+        unknown = engine_of(cluster, priority_class="no-such-class")
+        with pytest.raises(EngineRefused, match="no PriorityClass with name no-such-class"):
+            unknown.submit(order_of())
 
     def test_a_quota_delays_and_its_words_are_the_reason(
         self, engine: Engine, cluster: KubernetesCluster

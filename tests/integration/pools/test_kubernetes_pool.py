@@ -1,5 +1,6 @@
 """A pool in a real Kubernetes cluster (`make test-kubernetes`): jobs from submission to the end."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,23 +10,26 @@ from tests.forwarder import forwarded
 from tests.integration.pools.jobs import (
     JOBS,
     SAVER,
+    SCRIPT,
     log_of,
     prepare,
     submit,
     wait_for_state,
     workload_of,
 )
+from tests.jobs import Jobs
 from tests.kubernetes_cluster import (
     NAMESPACE,
     NODE,
     USER_ID,
     KubernetesCluster,
+    manifests_of,
     reason_without,
     running_kubernetes,
 )
 from tests.portals import RunningPortal, running_slipway
 from tests.ports import free_ports
-from tests.processes import wait_for
+from tests.processes import ROOT, wait_for
 
 pytestmark = [
     pytest.mark.kubernetes,
@@ -175,3 +179,71 @@ def test_a_drained_node_costs_one_attempt_and_no_work(
         events = root.get(f"{JOBS}/{job_id}/events").json()["items"]
         reason = "Kubernetes preempted it: node n1 is cordoned, and its pods are evicted."
         assert reason in [event["message"] for event in events]
+
+
+def test_an_api_server_that_is_away_loses_nothing_and_runs_nothing_twice(
+    slipway: RunningPortal, cluster: KubernetesCluster
+) -> None:
+    before = {pod.metadata.name for pod in cluster.pods()}
+    with slipway.client("root") as root:
+        running = submit(root, script="import time; print('began', flush=True); time.sleep(15)")
+        wait_for(lambda: "began" in log_of(root, running), "first lines", within_s=120)
+        cluster.programs["kube-apiserver"].end()
+        waiting = submit(root)
+        wait_for(
+            lambda: "Kubernetes does not answer" in workload_of(root, waiting)["explanation"],
+            "the problem",
+            within_s=120,
+        )
+        cluster.start("kube-apiserver")
+        for job_id in (running, waiting):
+            ended = wait_for_state(root, job_id, "succeeded", "failed", "stopped", "lost")
+            assert (ended["state"], ended["attempt"]) == ("succeeded", 1), ended
+        wait_for(cluster.has_api, "API server", within_s=60)
+        assert len({pod.metadata.name for pod in cluster.pods()} - before) == 2
+
+
+def test_a_pool_that_kubernetes_refuses_says_so(
+    slipway: RunningPortal, cluster: KubernetesCluster
+) -> None:
+    nobody = cluster.settings(
+        kubeconfig=str(cluster.folder / "admin.kubeconfig"), impersonate="nobody"
+    )
+    with slipway.client("root") as root:
+        pool = {"name": "locked", "engine": "kubernetes", "settings": nobody}
+        root.post("/pools", json=pool).raise_for_status()
+        job_id = submit(root, pool="locked")
+        words = 'Kubernetes refuses the pool: .*User "nobody" cannot'
+        wait_for(
+            lambda: re.search(words, workload_of(root, job_id)["explanation"]),
+            "the refusal",
+            within_s=60,
+        )
+        root.post(f"{JOBS}/{job_id}/cancel", json={}).raise_for_status()
+
+
+def test_each_project_runs_in_its_own_namespace_as_the_person(
+    slipway: RunningPortal, cluster: KubernetesCluster
+) -> None:
+    namespace = cluster.create_project("vision")
+    for document in manifests_of(ROOT / "deploy" / "kubernetes" / "people.yaml"):
+        place = document["metadata"].get("namespace") and {"namespace": namespace}
+        cluster.apply({**document, "metadata": document["metadata"] | (place or {})})
+    settings = cluster.settings(
+        project_namespace="slipway-{project}",
+        service_account="jobs",
+        as_person=True,
+        people="root@example.org=alice",
+    )
+    with slipway.client("root") as root:
+        pool = {"name": "projects", "engine": "kubernetes", "settings": settings}
+        root.post("/pools", json=pool).raise_for_status()
+        root.post("/projects", json={"name": "Homeless"}).raise_for_status()
+        job_id = submit(root, pool="projects")
+        homeless = Jobs(root, project="homeless")
+        failed = homeless.end_of(homeless.submit(SCRIPT, tier="cpu-tiny", pool="projects"))
+        assert "slipway-homeless of project homeless does not exist, or" in failed["explanation"]
+        ended = wait_for_state(root, job_id, "succeeded", "failed", "stopped", "lost")
+        assert ended["state"] == "succeeded", ended
+    (pod,) = cluster.pods(namespace)
+    assert pod.spec.service_account_name == "jobs"

@@ -1,4 +1,4 @@
-"""Work in pods beside plain jobs: notebooks and replicas through the relay, sweeps."""
+"""Work in pods beside plain jobs: notebooks and replicas through the relay, sweeps, shells."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,6 +22,7 @@ from tests.notebooks import PASSWORD, Person, running_notebooks
 from tests.portals import RunningPortal
 from tests.ports import free_ports
 from tests.processes import wait_for
+from tests.terminals import Terminal
 
 pytestmark = [
     pytest.mark.kubernetes,
@@ -33,6 +34,11 @@ import argparse, mlflow
 parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float)
 mlflow.log_metric("accuracy", parser.parse_args().lr)
+"""
+_WAITS = """
+import pathlib, time
+while not pathlib.Path("go-on").exists():
+    time.sleep(0.05)
 """
 
 
@@ -50,13 +56,13 @@ def slipway(
     """All of Slipway with a pool in that cluster. Pods reach the portal, the relay and the Hub."""
     folder = tmp_path_factory.mktemp("slipway")
     (port, notebooks) = free_ports(2)
-    environ = {
-        "SLIPWAY_EMBEDDED_RELAY": "true",
-        "SLIPWAY_EMBEDDED_GATEWAY": "true",
-        "SLIPWAY_PUBLIC_URL": f"http://{cluster.address}:{port}",
-        "SLIPWAY_NOTEBOOKS_PUBLIC_URL": f"http://{cluster.notebooks_address}:{notebooks}",
-    }
-    with running_notebooks(folder, **environ) as portal:
+    with running_notebooks(
+        folder,
+        SLIPWAY_EMBEDDED_RELAY="true",
+        SLIPWAY_EMBEDDED_GATEWAY="true",
+        SLIPWAY_PUBLIC_URL=f"http://{cluster.address}:{port}",
+        SLIPWAY_NOTEBOOKS_PUBLIC_URL=f"http://{cluster.notebooks_address}:{notebooks}",
+    ) as portal:
         at = portal.installation
         with (
             forwarded(cluster.address, {port: at.portal_port, at.relay_port: at.relay_port}),
@@ -136,6 +142,19 @@ def test_a_replica_in_a_pod_answers_and_is_replaced_when_its_pod_is_deleted(
     assert "pool twin" in rows[before]["reason"], rows[before]
     endpoints.call("POST", "endpoints/doubling/pause", {})
     _wait_for_no_pod(cluster)
+
+
+def test_a_shell_opens_in_a_pod(slipway: RunningPortal, endpoints: Endpoints) -> None:
+    slug = endpoints.path.rpartition("/")[2]
+    jobs = Jobs(endpoints.api, project=slug)
+    job = jobs.submit(_WAITS, pool="twin", tier="cpu-tiny", keep=[])
+    jobs.wait_for(job, "running", within_s=_STARTS_WITHIN_S)
+    terminal = Terminal(slipway, "job", "shell", job, "--project", slug)
+    terminal.until(r"[$#] ")
+    terminal.type("echo me=$SLIPWAY_WORKLOAD user=$(id -u); touch go-on; exit 7\n")
+    terminal.until(f"me={job} user={USER_ID}")
+    assert terminal.end() == 7
+    assert jobs.end_of(job, within_s=120)["state"] == "succeeded"
 
 
 def test_a_sweep_runs_its_trials_in_pods(endpoints: Endpoints, cluster: KubernetesCluster) -> None:

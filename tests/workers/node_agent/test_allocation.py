@@ -67,10 +67,10 @@ def test_a_server_starts_where_the_kernel_gives_no_sandbox(
     """As in a pod: its shim opens the socket of the server before the task is confined."""
     machine = make_machine("--allocation", "gang", "--isolation", "shared")
     machine.environment = {"SLIPWAY_JOIN_TOKENS": LASTING_TOKEN, "SLIPWAY_ALLOCATION_INDEX": "0"}
-    machine.start().connected()
+    machine.start()
     key = portal.state.want("t1", make_spec("slipway-model-server"), node="gang-0")
     end = eventually(
-        lambda: portal.state.end_of(key), within_s=60, what="the end of a server without a model"
+        lambda: portal.state.end_of(key), within_s=120, what="the end of a server without a model"
     )
     assert "running" in portal.state.kinds(key)
     assert end.reason == "exit", end.message
