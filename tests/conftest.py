@@ -20,6 +20,7 @@ from pytest_django import DjangoDbBlocker
 from portal.config.backends.sqlite.files import allow_creation
 from portal.config.env import env
 from portal.config.tracking_schema import create_for_tests, forget_connections
+from portal.endpoints.ports import models, register_models
 from tests import file_times, reruns
 from tests.folders import PREFIX
 from tests.live import live_portal
@@ -54,6 +55,14 @@ def pytest_configure(config: pytest.Config) -> None:
     ):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _models_are_those_of_the_registry() -> Iterator[None]:
+    """Let stand-ins for models, which some worlds register, end with the tests of their module."""
+    before = models()
+    yield
+    register_models(before)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from portal.accounts.models import AuditEvent
+from portal.accounts.request_origin import Origin, origin_context
 from portal.compute.lifecycle import MachineState
 from portal.compute.models import GroupMachine, Node, NodeGroup
 from portal.compute.provisioners import MachinePhase
@@ -319,7 +320,8 @@ def test_a_machine_that_nobody_knows_is_released_with_a_line_in_the_audit_log(
 ) -> None:
     make_group()
     cloud.phases["gpu-lost"] = MachinePhase.RUNNING
-    step()
+    with origin_context(Origin()):  # of the control worker, whoever an earlier test spoke for
+        step()
     assert states() == ["draining"]
     event = AuditEvent.objects.get(verb="node_group.unknown_machine")
     assert event.actor == "Node groups"

@@ -24,6 +24,7 @@ class NodeGroupSettings(PoolSettings):
     """The settings of a group that can change. `projects` is None for all of them once clean."""
 
     most_requests = None  # type: ignore[assignment]
+    price_percent = None  # type: ignore[assignment]
     settings = forms.CharField(
         label="Settings of the provisioner",
         required=False,
