@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 
+from portal.config.setup.lock import file_lock
 from tests.ports import free_ports
 from tests.processes import ROOT, Program, wait_for
 
@@ -45,7 +46,16 @@ def _python() -> Path:
 
 @contextmanager
 def running_ray(folder: Path, *, cpus: int) -> Iterator[RayCluster]:
-    """Run a cluster with so many CPUs, and end it afterwards."""
+    """Run a cluster with so many CPUs, and end it afterwards.
+
+    There is one at a time: heads of two processes of tests would disturb each other.
+    """
+    _ENVIRONMENT.parent.mkdir(exist_ok=True)
+    with file_lock(_ENVIRONMENT.with_name("ray-cluster.lock")):
+        yield from _running(folder, cpus)
+
+
+def _running(folder: Path, cpus: int) -> Iterator[RayCluster]:
     python = _python()
     folder.mkdir(mode=0o700)
     token_file = folder / "token"
