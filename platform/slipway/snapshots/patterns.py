@@ -93,11 +93,13 @@ def _expression(glob: str) -> re.Pattern[str]:
     written, place = "", 0
     while place < len(glob):
         at_start = place == 0 or glob[place - 1] == "/"
-        if at_start and glob.startswith("**/", place):
+        # For git a segment of more than two asterisks is one of two.
+        stars = len(glob) - place - len(glob[place:].lstrip("*")) if at_start else 0
+        if stars > 1 and glob[place + stars : place + stars + 1] == "/":
             written += "(?:[^/]+/)*"
-            place += 3
+            place += stars + 1
             continue
-        if at_start and place and glob[place:] == "**":
+        if stars > 1 and place and place + stars == len(glob):
             written += ".+"
             break
         piece = _piece(glob, place)
