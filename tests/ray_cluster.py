@@ -8,6 +8,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -51,11 +52,15 @@ def running_ray(folder: Path, *, cpus: int) -> Iterator[RayCluster]:
     There is one at a time: heads of two processes of tests would disturb each other.
     """
     _ENVIRONMENT.parent.mkdir(exist_ok=True)
-    with file_lock(_ENVIRONMENT.with_name("ray-cluster.lock")):
-        yield from _running(folder, cpus)
+    with (
+        file_lock(_ENVIRONMENT.with_name("ray-cluster.lock")),
+        # Ray's Unix sockets lie there, whose paths have at most 107 characters.
+        tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as short,
+    ):
+        yield from _running(folder, Path(short), cpus)
 
 
-def _running(folder: Path, cpus: int) -> Iterator[RayCluster]:
+def _running(folder: Path, short: Path, cpus: int) -> Iterator[RayCluster]:
     python = _python()
     folder.mkdir(mode=0o700)
     token_file = folder / "token"
@@ -73,7 +78,7 @@ def _running(folder: Path, cpus: int) -> Iterator[RayCluster]:
         *(str(python), "-m", "ray.scripts.scripts", "start", "--block", "--head"),
         *(f"--port={port}", f"--dashboard-port={dashboard}", "--dashboard-host=127.0.0.1"),
         *(f"--dashboard-agent-listen-port={agent}", f"--ray-client-server-port={client}"),
-        *("--node-ip-address=127.0.0.1", f"--num-cpus={cpus}", f"--temp-dir={folder}/ray"),
+        *("--node-ip-address=127.0.0.1", f"--num-cpus={cpus}", f"--temp-dir={short}"),
         *("--object-store-memory=100000000", "--min-worker-port=0", "--max-worker-port=0"),
     ]
     program = Program(command, env=env, output=folder / "ray.out")
