@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -142,8 +143,9 @@ class KubernetesEngine:
             pods.setdefault(pod["metadata"]["labels"][manifests.ALLOCATION], []).append(pod)
         names = {handle.rpartition("/")[2]: handle for handle in handles}
         known = {name: handle for name, handle in names.items() if name in anchors}
-        around = _surroundings(cluster, [anchors[name] for name in known], pods)
         now = time.time()
+        around = _surroundings(cluster, [anchors[name] for name in known], pods)
+        around = replace(around, now=now)
         reports = {}
         for name, handle in known.items():
             anchor = anchors[name]

@@ -5,6 +5,7 @@ Servers before 1.26 have no such conditions: there events and the state of the n
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,6 +31,8 @@ _STATUS_REASONS: Final[Mapping[str, EndCause]] = {
     "OutOfpods": EndCause.NODE_FAILED,
     "UnexpectedAdmissionError": EndCause.NODE_FAILED,
 }
+# The scheduler deletes a pod first, and records the event afterwards.
+_EVENTS_WITHIN_S: Final = 3.0
 _DISRUPTIONS: Final[Mapping[str, EndCause]] = {
     "PreemptionByScheduler": EndCause.PREEMPTED,
     "EvictionByEvictionAPI": EndCause.PREEMPTED,
@@ -62,10 +65,14 @@ class End:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Explanations of pods: warnings by pod, the latest last, and nodes that may be read."""
+    """Explanations of pods: warnings by pod, the latest last, and nodes that may be read.
+
+    They were read at `now`, in seconds since 1970.
+    """
 
     warnings: Mapping[str, Sequence[Document]]
     nodes: Mapping[str, Document]
+    now: float = math.inf
 
 
 def noted_end(anchor: Document) -> End | None:
@@ -109,6 +116,8 @@ def new_end(
     """
     failed = None
     for pod in pods:
+        if _is_just_deleted(pod, around):
+            return None
         disrupted = _disruption(pod, around)
         if disrupted is not None:
             return (*disrupted, pod)
@@ -217,6 +226,15 @@ def _disruption(pod: Document, around: Surroundings) -> tuple[EndCause, str] | N
     if not is_deleted(pod):
         return None
     return _deletion(pod, around)
+
+
+def _is_just_deleted(pod: Document, around: Surroundings) -> bool:
+    """Return True if a pod was deleted so lately that the event that says why may be to come."""
+    due = _timestamp(pod["metadata"].get("deletionTimestamp"))
+    if due is None or around.warnings.get(pod["metadata"]["name"]):
+        return False
+    deleted_at = due - float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
+    return around.now - deleted_at < _EVENTS_WITHIN_S
 
 
 def _deletion(pod: Document, around: Surroundings) -> tuple[EndCause, str]:
