@@ -63,7 +63,7 @@ ROOTS = ("pandas", "scikit-learn", "papermill", "mlflow-skinny", "celery", "jupy
 
 @dataclass(frozen=True)
 class Turn:
-    """What one side needed in one round, in seconds."""
+    """Seconds of one side in one round."""
 
     ready: float
     cpu: float

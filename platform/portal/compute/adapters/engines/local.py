@@ -26,6 +26,7 @@ from portal.compute.adapters.engines.agent_command import (
     agent_variables,
     clean_environment,
 )
+from portal.compute.adapters.local_processes import start_ticks
 from portal.compute.engines import (
     AllocationOrder,
     AllocationPhase,
@@ -96,7 +97,7 @@ class _Task:
     ticks: int
 
     def is_alive(self) -> bool:
-        return _start_ticks(self.pid) == self.ticks
+        return start_ticks(self.pid) == self.ticks
 
 
 class LocalEngine:
@@ -200,7 +201,7 @@ class LocalEngine:
                     cwd=folder,
                     start_new_session=True,
                 )
-            started.append({"pid": process.pid, "ticks": _start_ticks(process.pid)})
+            started.append({"pid": process.pid, "ticks": start_ticks(process.pid)})
             _FORGOTTEN.append(process)
         draft = folder / "tasks.json.new"
         draft.write_text(json.dumps(started), "ascii")
@@ -238,15 +239,6 @@ def _tasks(folder: Path) -> list[_Task]:
     except FileNotFoundError:
         return []
     return [_Task(item["pid"], item["ticks"]) for item in document]
-
-
-def _start_ticks(pid: int) -> int:
-    """Return when a process started, in ticks since the machine did. 0 for one that has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return 0 if fields[0] in "ZX" else int(fields[19])
 
 
 def _tail(folder: Path) -> str:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from portal.compute.adapters.engines.agent_command import clean_environment
+from portal.compute.adapters.local_processes import start_ticks
 from portal.compute.provisioners import (
     MachineOrder,
     MachinePhase,
@@ -232,7 +233,7 @@ def _agent_of(folder: Path) -> int | None:
 
 def _write_process(folder: Path, pid: int) -> None:
     draft = folder / "machine.json.new"
-    draft.write_text(json.dumps({"pid": pid, "ticks": _start_ticks(pid)}), "ascii")
+    draft.write_text(json.dumps({"pid": pid, "ticks": start_ticks(pid)}), "ascii")
     draft.rename(folder / "machine.json")
 
 
@@ -244,13 +245,4 @@ def _process(folder: Path) -> tuple[int, int]:
 
 def _is_alive(folder: Path) -> bool:
     pid, ticks = _process(folder)
-    return ticks != 0 and _start_ticks(pid) == ticks
-
-
-def _start_ticks(pid: int) -> int:
-    """Return when a process started, in ticks since the computer did. 0 for one that has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return 0 if fields[0] in "ZX" else int(fields[19])
+    return ticks != 0 and start_ticks(pid) == ticks
