@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slipway.cli.tables import ListColumn, table_of
-from slipway.errors import SlipwayError
+from slipway.errors import InvalidInput, SlipwayError
 from slipway.sanitize import visible
 from slipway.schemas.problem import Problem
 
@@ -135,7 +135,7 @@ def problem_of(error: SlipwayError) -> Problem:
     return Problem(
         type="about:blank",
         title=error.title,
-        status=error.status or _STATUSES.get(error.code, 500),
+        status=error.status or _status_of(error),
         detail=error.message,
         code=error.code,
         field=error.field,
@@ -143,6 +143,12 @@ def problem_of(error: SlipwayError) -> Problem:
         request_id=error.request_id,
         errors=list(error.errors),
     )
+
+
+def _status_of(error: SlipwayError) -> int:
+    """Return the status that the API gives for an error that was found on this machine."""
+    usual = 422 if isinstance(error, InvalidInput) else 500
+    return _STATUSES.get(error.code, usual)
 
 
 def _json_default(value: object) -> object:

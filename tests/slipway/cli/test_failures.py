@@ -91,6 +91,16 @@ def test_a_mistyped_command_is_a_usage_error(cli: Cli, arguments: tuple[str, ...
     assert (problem["code"], problem["status"]) == ("usage", 400)
 
 
+def test_code_that_cannot_be_sent_is_invalid_input(
+    alice: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "data").symlink_to("/usr")
+    monkeypatch.chdir(tmp_path)
+    problem = alice("train", "train.py", "--project", "vision", "--json").problem
+    assert (problem["code"], problem["status"]) == ("link_leads_out", 422)
+
+
 def test_not_being_signed_in_is_told_before_anything_is_sent(cli: Cli) -> None:
     ran = cli("project", "list", "--json")
     assert ran.code == 3
