@@ -1,6 +1,7 @@
 """Runs the periodic tasks while this process is the leader."""
 
 import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import structlog
@@ -11,6 +12,7 @@ from prometheus_client import Gauge
 from portal.config.celery import app
 from portal.config.leader_lock import LeaderLock
 from portal.config.schedule import Periods, claim_due, note_tasks
+from portal.core.early_runs import run_soon, take_requests, wait_for_requests, wake
 from workers.health import Check
 
 log = structlog.get_logger(__name__)
@@ -45,6 +47,7 @@ class Beat:
     def stop(self) -> None:
         """Leave the office to another process at once."""
         self._stopping.set()
+        wake()
         self._thread.join(timeout=2)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -67,7 +70,7 @@ class Beat:
                 self._problem = f"{type(error).__name__}: {error}"[:200]
             finally:
                 close_old_connections()
-            if self._stopping.wait(_TICK_S):
+            if self._rest():
                 break
         try:
             self._office.resign()
@@ -83,9 +86,32 @@ class Beat:
             note_tasks(self._periods)
             self._noted = True
         for name in claim_due(self._periods):
-            before = self._running.get(name)
-            if before is None or before.done():
-                self._running[name] = self._threads.submit(_run, name)
+            self._begin(name)
+
+    def _rest(self) -> bool:
+        """Wait until the next tick. Run what is asked for, once each. Return True to stop."""
+        until = time.monotonic() + _TICK_S
+        begun: set[str] = set()
+        later: set[str] = set()
+        while (left_s := until - time.monotonic()) > 0 and not self._stopping.is_set():
+            wait_for_requests(left_s)
+            for name in take_requests() if self._leads else ():
+                # A run that has begun may have passed what the request is about.
+                if name not in begun and self._begin(name):
+                    begun.add(name)
+                else:
+                    later.add(name)
+        for name in later:
+            run_soon(name)
+        return self._stopping.is_set()
+
+    def _begin(self, name: str) -> bool:
+        """Run a task unless it runs. Return True if it was begun."""
+        before = self._running.get(name)
+        if before is not None and not before.done():
+            return False
+        self._running[name] = self._threads.submit(_run, name)
+        return True
 
     def _set_leads(self, *, leads: bool) -> None:
         if leads != self._leads:

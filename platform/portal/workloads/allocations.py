@@ -78,6 +78,12 @@ def tend_allocations() -> None:
             log.exception("the allocations of a pool could not be followed", pool=pool.name)
 
 
+def waits_in_pool() -> bool:
+    """Return True if work in a pool waits that no machine was ordered for."""
+    open_ones = Allocation.objects.open().values("workload")
+    return Workload.objects.queued().filter(pool__isnull=False).exclude(pk__in=open_ones).exists()
+
+
 def use_of_pool(pool: Pool) -> str:
     """Return how much work waits or runs in a pool, as a sentence."""
     count = Workload.objects.unfinished().filter(pool=pool).count()

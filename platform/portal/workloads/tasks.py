@@ -2,8 +2,9 @@
 
 from datetime import timedelta
 
+from portal.core.early_runs import run_soon
 from portal.core.enqueue import background_task
-from portal.workloads.allocations import tend_allocations
+from portal.workloads.allocations import tend_allocations, waits_in_pool
 from portal.workloads.growth import tend_node_groups
 from portal.workloads.preemption import preempt_for_waiting
 from portal.workloads.reconciler import delete_old_samples as forget_old_samples
@@ -25,8 +26,10 @@ PERIODIC = {
 
 @background_task("workloads.schedule")
 def schedule() -> None:
-    """Place what can be placed now, and move preemptible work for what cannot."""
+    """Place what can be placed now, order machines, and move preemptible work for the rest."""
     run_passes()
+    if waits_in_pool():
+        run_soon(tend.name)
     preempt_for_waiting()
 
 

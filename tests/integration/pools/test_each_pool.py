@@ -27,6 +27,7 @@ from tests.processes import ROOT, wait_for
 from tests.ray_cluster import running_ray
 from tests.slurm_cluster import missing_programs, running_slurm
 
+pytestmark = pytest.mark.integration
 EXAMPLES = ROOT / "examples"
 # Saves each step, as training does, and goes on where it was.
 STEPS = """
@@ -63,6 +64,8 @@ class Place:
     folder: Path
     pool: list[str]
     take_machine: Callable[["Place", str], None]
+    # On own nodes a job says that it may be moved. Elsewhere the engine decides.
+    preemptible: tuple[str, ...] = ()
 
     def run(self, *words: str) -> str:
         """Run one command of `slipway` and return its output."""
@@ -100,7 +103,7 @@ class Place:
 
 def _own_nodes(stack: ExitStack, folder: Path) -> Place:
     """The node of the installation. Urgent work takes the machine from preemptible work."""
-    return Place(_slipway(stack, folder), folder, [], _submit_urgent)
+    return Place(_slipway(stack, folder), folder, [], _submit_urgent, ("--preemptible",))
 
 
 def _submit_urgent(place: Place, job: str) -> None:
@@ -205,7 +208,7 @@ def _place(
     return Place(portal, folder, ["--pool", "cluster"], take_machine)
 
 
-def _slipway(stack: ExitStack, folder: Path, **environ: str) -> RunningPortal:
+def _slipway(stack: ExitStack, folder: Path, **environ: Any) -> RunningPortal:
     """Start all of Slipway, with a project and a tier."""
     environ |= {"SLIPWAY_EMBEDDED_RELAY": "true", "SLIPWAY_EMBEDDED_TRACKING": "true"}
     portal = stack.enter_context(running_notebooks(folder, **environ))
@@ -228,17 +231,16 @@ def _create_pool(portal: RunningPortal, engine: str, settings: dict[str, Any]) -
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(_own_nodes, id="own", marks=[pytest.mark.integration, pytest.mark.thorough]),
+        pytest.param(_own_nodes, id="own", marks=[pytest.mark.thorough]),
         pytest.param(
             _slurm,
             id="slurm",
             marks=[
-                pytest.mark.integration,
                 pytest.mark.thorough,
                 pytest.mark.skipif(bool(missing_programs()), reason=f"{missing_programs()}"),
             ],
         ),
-        pytest.param(_ray, id="ray", marks=[pytest.mark.integration, pytest.mark.slow]),
+        pytest.param(_ray, id="ray", marks=[pytest.mark.slow]),
         pytest.param(
             _kubernetes,
             id="kubernetes",
@@ -263,7 +265,7 @@ def test_a_script_trains_on_two_machines(place: Place) -> None:
     with place.portal.client("bob") as bob:
         ended = wait_for_state(bob, job["id"], *_ENDS)
         log = log_of(bob, job["id"])
-        assert ended["state"] == "succeeded", log
+        assert ended["state"] == "succeeded", (ended["explanation"], log)
         assert "epoch 2 loss" in log
         (version,) = bob.get("/projects/vision/models/digits-pytorch/versions").json()["items"]
         assert version["version"] == 1
@@ -288,7 +290,8 @@ def test_a_sweep_ends_with_a_best_trial(place: Place) -> None:
 
 
 def test_a_notebook_server_runs_a_cell(place: Place) -> None:
-    person = Person(place.portal, "bob", PASSWORD)
+    address = place.portal.installation.environ.get("SLIPWAY_PUBLIC_URL", "")
+    person = Person(place.portal, "bob", PASSWORD, portal=address)
     pool = {"pool": "cluster"} if place.pool else {}
     server = person.launch("desk", tier="half", **pool)
     person.wait_for(server, "ready", within_s=_WITHIN_S)
@@ -298,7 +301,7 @@ def test_a_notebook_server_runs_a_cell(place: Place) -> None:
 
 
 def test_a_job_that_loses_its_machine_goes_on_at_its_last_step(place: Place) -> None:
-    name = place.submit(STEPS, "--tier", "half", "--preemptible")
+    name = place.submit(STEPS, "--tier", "half", *place.preemptible)
     with place.portal.client("bob") as bob:
         wait_for(lambda: "saved step 3" in log_of(bob, name), "steps", within_s=_WITHIN_S)
         place.take_machine(place, name)
