@@ -75,7 +75,7 @@ class Place:
             "SLIPWAY_CONFIG_DIR": str(self.folder / "config"),
             "PYTHONPATH": str(ROOT / "platform"),
         }
-        command = [sys.executable, "-m", "slipway", *words, "--project", "vision", *self.pool]
+        command = [sys.executable, "-m", "slipway", *words, "--project", "vision"]
         done = subprocess.run(
             command,
             cwd=self.folder,
@@ -89,8 +89,8 @@ class Place:
         return done.stdout
 
     def start(self, *words: str) -> Any:
-        """Run one command of `slipway` and return what it has made."""
-        return json.loads(self.run(*words, "--json"))
+        """Run one command of `slipway` in the pool and return what it has made."""
+        return json.loads(self.run(*words, *self.pool, "--json"))
 
     def submit(self, script: str, *words: str) -> str:
         """Submit a job with a script and return its id."""
@@ -210,7 +210,7 @@ def _place(
 
 def _slipway(stack: ExitStack, folder: Path, **environ: Any) -> RunningPortal:
     """Start all of Slipway, with a project and a tier."""
-    environ |= {"SLIPWAY_EMBEDDED_RELAY": "true", "SLIPWAY_EMBEDDED_TRACKING": "true"}
+    environ |= {f"SLIPWAY_EMBEDDED_{part}": "true" for part in ("GATEWAY", "RELAY", "TRACKING")}
     portal = stack.enter_context(running_notebooks(folder, **environ))
     with portal.client("root") as root:
         root.post("/tiers", json=_TIER).raise_for_status()
@@ -269,6 +269,21 @@ def test_a_script_trains_on_two_machines(place: Place) -> None:
         assert "epoch 2 loss" in log
         (version,) = bob.get("/projects/vision/models/digits-pytorch/versions").json()["items"]
         assert version["version"] == 1
+
+
+def test_an_endpoint_predicts(place: Place) -> None:
+    """With the model of the test before."""
+    place.start("endpoint", "create", "digits", "digits-pytorch", "--tier", "half")
+    with place.portal.client("bob") as bob:
+        wait_for(
+            lambda: bob.get("/projects/vision/endpoints/digits").json()["state"] == "serving",
+            "replica",
+            within_s=_WITHIN_S,
+        )
+        rows = json.dumps({"inputs": [[0.5] * 64]})
+        answer = json.loads(place.run("endpoint", "predict", "digits", rows, "--json"))
+        assert len(answer[0]) == 10
+        bob.post("/projects/vision/endpoints/digits/pause", json={}).raise_for_status()
 
 
 def test_a_sweep_ends_with_a_best_trial(place: Place) -> None:
