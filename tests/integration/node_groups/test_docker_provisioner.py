@@ -40,8 +40,8 @@ URL = "http://127.0.0.1:9"
 
 def opened(socket: Path, image: str, group: str = "ngrp_1", **changes: Any) -> DockerProvisioner:
     """Return the provisioner of a group of at most two containers."""
-    changes = {"machines": 2, "network": "none"} | changes
-    settings = DockerGroupSettings(socket=str(socket), image=image, **changes)
+    fields: dict[str, Any] = {"machines": 2, "network": "none"} | changes
+    settings = DockerGroupSettings(socket=str(socket), image=image, **fields)
     return DockerProvisioner(group, settings, url=URL)
 
 

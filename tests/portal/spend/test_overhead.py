@@ -100,19 +100,20 @@ def test_a_life_costs_its_parts_on_the_days_of_each(people: Personas, cloud: Clo
         assert overhead(people, "2026-10")["groups"] == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(3))
 def test_work_and_overhead_add_up_to_the_cost_of_all_machines(
     people: Personas, cloud: Cloud, seed: int
 ) -> None:
     """Random lives, metered at random moments more often than needed."""
-    source = random.Random(seed)
+    source = random.Random(seed)  # noqa: S311  (no secret)
     timestamp = START
     with frozen(timestamp):
         make_group(nano_usd_per_hour=PRICE, idle_grace_s=60)
         tier = make_tier(cpus=4)
     running: list[Any] = []
     machines: list[Machine] = []
-    for _ in range(25):
+    for _ in range(15):
         timestamp += timedelta(milliseconds=source.randint(1, 1_200_000))
         with frozen(timestamp):
             action = source.random()

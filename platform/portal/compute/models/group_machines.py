@@ -24,6 +24,10 @@ class GroupMachineQuerySet(models.QuerySet["GroupMachine"]):
         """Return the machines that exist, or may exist, at their provisioner."""
         return self.filter(state__in=OPEN_MACHINES)
 
+    def closed(self) -> "GroupMachineQuerySet":
+        """Return the machines that do not exist any more."""
+        return self.exclude(state__in=OPEN_MACHINES)
+
     def counted(self) -> "GroupMachineQuerySet":
         """Return the machines that are nodes of their group, or are about to be."""
         return self.filter(state__in=COUNTED_MACHINES)

@@ -249,9 +249,10 @@ def _follow_draining(
     is_known = bool(machine.joined_at or machine.failure)
     if not is_known and since > timestamp - UNKNOWN_GRACE:
         return
-    if report is not None and report.phase is not MachinePhase.GONE:
-        provisioner.release(machine.handle)
-        return
+    if report is not None:
+        provisioner.release(machine.handle)  # also what is left of one that is gone
+        if report.phase is not MachinePhase.GONE:
+            return
     if report is None and since > timestamp - _AWAY_PAUSE:
         provisioner.release(machine.handle)  # it may be too new to be listed
         return

@@ -33,4 +33,6 @@ class Ec2Settings(BaseModel):
     folder: Annotated[str, matching(r"/[A-Za-z0-9._/+-]{1,200}", "an absolute path")] = Field(
         default="/var/lib/slipway"
     )
+    # Cheaper capacity that Amazon may take back at any time.
+    spot: bool = False
     backend: Annotated[str, matching(r"process|docker", "process or docker")] = "process"
