@@ -35,7 +35,7 @@ class MachineState(StrEnum):
 
 
 class MachineUse(StrEnum):
-    """What a machine is paid for at a time. Everything but work is overhead.
+    """Use of the time of a machine that is paid for. Everything but work is overhead.
 
     `grace` is the last idle time of a machine that left, which has no work to come. `ending` is the
     time from its release until its provisioner says that it is gone.

@@ -10,7 +10,7 @@ from datetime import date, datetime
 
 from portal.compute.lifecycle import MachineUse
 from portal.compute.models import GroupMachine, MachineDay, NodeGroup
-from portal.compute.services.machine_metering import unmetered_slices
+from portal.compute.services.machine_meter import unmetered_slices
 from portal.spend.windows import Window
 
 _READS = 3

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from portal.compute.models import GroupMachine, MachineDay
-from portal.compute.services.machine_metering import meter_machine
+from portal.compute.services.machine_meter import meter_machine
 from portal.core.clock import frozen
 from portal.spend.models import Line
 from tests.personas import Api, Personas, json_of

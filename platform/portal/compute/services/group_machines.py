@@ -24,7 +24,7 @@ from portal.compute.provisioners import (
     provisioner_kinds,
     provisioner_label,
 )
-from portal.compute.services.machine_metering import meter_machine
+from portal.compute.services.machine_meter import meter_machine
 from portal.compute.services.node_registration import (
     create_machine_token,
     joined_as,
