@@ -34,6 +34,20 @@ class MachineState(StrEnum):
     FAILED = "failed"
 
 
+class MachineUse(StrEnum):
+    """Use of the time of a machine that is paid for. Everything but work is overhead.
+
+    `grace` is the last idle time of a machine that left, which has no work to come. `ending` is the
+    time from its release until its provisioner says that it is gone.
+    """
+
+    STARTING = "starting"
+    WORK = "work"
+    IDLE = "idle"
+    GRACE = "grace"
+    ENDING = "ending"
+
+
 class BuildState(StrEnum):
     """State of the build of an environment on one node."""
 

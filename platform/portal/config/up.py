@@ -16,6 +16,7 @@ import sys
 import time
 from pathlib import Path
 
+from portal.compute.adapters.provisioners.local import end_machines
 from portal.config import gateway, local_node, notebooks, relay
 from portal.config.env import ROOT, Env, env
 from portal.config.keyfiles import metrics_token, redis_password
@@ -194,10 +195,21 @@ def _start(settings: Env, arguments: argparse.Namespace) -> int:
         console.line(NAME, f"Slipway is ready after {took:.1f} s:  {settings.url}")
         console.line(NAME, "Ctrl-C stops it.")
 
-    supervisor = Supervisor(specs, console=console, cwd=ROOT, keep_open=(lock,))
+    def end_group_nodes() -> None:
+        number = end_machines(settings.data_dir / "groups")
+        if number:
+            console.line(
+                NAME, f"ended {number} {'node' if number == 1 else 'nodes'} of node groups"
+            )
+
+    supervisor = Supervisor(
+        specs, console=console, cwd=ROOT, keep_open=(lock,), while_stopping=end_group_nodes
+    )
     try:
         asyncio.run(supervisor.run(say_ready))
     finally:
+        # The control worker may have made another one before it was stopped.
+        end_group_nodes()
         remove_socket(settings.data_dir)
         relay.remove_folder(settings)
     console.line(NAME, "stopped")

@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from portal.accounts.models import Project, User
 from portal.accounts.principal import Principal
+from portal.compute.lifecycle import MachineUse
 from portal.compute.models import Tier
 from portal.core import clock
 from portal.spend.admission import quoted
@@ -13,6 +15,7 @@ from portal.spend.cost_by_tag import LABELS_SHOWN
 from portal.spend.forecasts import forecast_of
 from portal.spend.idle import IdleUsage, NodeIdle, idle_of_nodes, idle_tasks
 from portal.spend.models.ledger import KIND_CAPACITY, KIND_STORAGE, TAG
+from portal.spend.overhead import UseTotal, overhead_of_groups
 from portal.spend.queries import RUNS_SHOWN, Scope, SpendBreakdown, spending_of
 from portal.spend.windows import MONTH, window_of
 from portal.workloads.models import Workload
@@ -23,7 +26,10 @@ from slipway.schemas.spend import (
     ExpectedCost,
     ForecastOut,
     GroupCostOut,
+    GroupOverheadOut,
     IdleOut,
+    MachineCostDayOut,
+    OverheadOut,
     RunCostOut,
     ShareOut,
     SpendOut,
@@ -250,3 +256,40 @@ def with_cost(quote: Quote, request: AdmissionRequest) -> Quote:
             "set_aside_nano_usd": admission_quote.set_aside_nano_usd,
         }
     )
+
+
+def present_overhead(window: str) -> OverheadOut:
+    """Return the overhead of node groups for display. Raises InvalidInput for another window."""
+    timestamp = clock.now()
+    requested = window_of(window, timestamp)
+    groups = [
+        GroupOverheadOut(
+            group=overhead.group.name,
+            is_removed=overhead.group.removed_at is not None,
+            by_day=[
+                MachineCostDayOut(day=day, **_machine_cost(overhead.by_day[day]))
+                for day in sorted(overhead.by_day)
+            ],
+            **_machine_cost(overhead.total),
+        )
+        for overhead in overhead_of_groups(requested, timestamp)
+    ]
+    return OverheadOut(
+        window=requested.name,
+        begin=requested.begin,
+        end=requested.end,
+        as_of=timestamp,
+        nano_usd=sum(group.nano_usd for group in groups),
+        work_nano_usd=sum(group.work_nano_usd for group in groups),
+        overhead_nano_usd=sum(group.overhead_nano_usd for group in groups),
+        groups=groups,
+    )
+
+
+def _machine_cost(total: UseTotal) -> dict[str, Any]:
+    return {f"{use.value}_nano_usd": total.cost[use] for use in MachineUse} | {
+        "nano_usd": total.nano_usd,
+        "overhead_nano_usd": total.overhead_nano_usd,
+        "work_s": total.ms[MachineUse.WORK] / 1000,
+        "overhead_s": (sum(total.ms.values()) - total.ms[MachineUse.WORK]) / 1000,
+    }

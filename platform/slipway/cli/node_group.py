@@ -158,7 +158,8 @@ def create(
     session: Session,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Short name.")],
     provisioner: Annotated[
-        str, typer.Option("--provisioner", help="Service that makes the nodes: local or ec2.")
+        str,
+        typer.Option("--provisioner", help="Service that makes the nodes: local, docker or ec2."),
     ],
     cpus: Annotated[str, typer.Option("--cpus", help="CPUs of one node: 8.")],
     memory: Annotated[str, typer.Option("--memory", help="Memory of one node: 32GiB.")],

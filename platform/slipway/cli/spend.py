@@ -13,7 +13,7 @@ from slipway.cli.session import Session, command
 from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.cli.transfer import receive_file
 from slipway.schemas.money import dollars
-from slipway.schemas.spend import ForecastOut, ShareOut, SpendOut
+from slipway.schemas.spend import ForecastOut, MachineCostOut, OverheadOut, ShareOut, SpendOut
 from slipway.snapshots.limits import size_text
 
 app = typer.Typer()
@@ -48,6 +48,13 @@ def spend(
     everything: Annotated[
         bool, typer.Option("--installation", help="The whole installation, for administrators.")
     ] = False,
+    overhead: Annotated[
+        bool,
+        typer.Option(
+            "--overhead",
+            help="Machines of node groups and what they cost without work, for administrators.",
+        ),
+    ] = False,
     csv: Annotated[
         Path | None, typer.Option("--csv", help="Export to this CSV file, with FOCUS columns.")
     ] = None,
@@ -61,6 +68,14 @@ def spend(
         session.output.note(f"{csv}: {size_bytes:,} bytes.")
         return
     source = session.client.spend
+    if overhead:
+        if project or everything:
+            raise UsageMistake(
+                "--overhead is of the installation.",
+                next_step="Leave out --project and --installation.",
+            )
+        _overhead(session, source.overhead(window=window), by)
+        return
     installation = (
         source.installation(window=window)
         if everything
@@ -172,4 +187,52 @@ def _group_rows(session: Session, value: SpendOut, by: Split) -> None:
             )
             for group in group_costs
         ],
+    )
+
+
+def _overhead(session: Session, value: OverheadOut, by: Split) -> None:
+    """Print the cost of machines and its part without work, by group and, `by` day, by day."""
+    if session.output.as_json:
+        session.output.document(value)
+        return
+    if session.output.quiet:
+        session.output.line(str(value.overhead_nano_usd))
+        return
+    session.output.facts(
+        {
+            "Window": f"{value.window} (UTC)",
+            "Machines": dollars(value.nano_usd),
+            "Work": dollars(value.work_nano_usd),
+            "Overhead": f"{dollars(value.overhead_nano_usd)}, paid by no project",
+        }
+    )
+    sys.stdout.write("\n")
+    names = ["Machines", "Work", "Overhead", "Starting", "Idle", "Grace", "Ending"]
+    columns = [ListColumn("Group", style="bold"), *(ListColumn(name) for name in names)]
+    if by is Split.DAY:
+        columns.insert(1, ListColumn("Day"))
+        rows = [
+            (group.group, day.day.isoformat(), *_machine_costs(day))
+            for group in value.groups
+            for day in group.by_day
+        ]
+    else:
+        rows = [(group.group, *_machine_costs(group)) for group in value.groups]
+    session.output.table(columns, rows)
+    if not rows:
+        session.output.note("No node group had a machine in this window.")
+
+
+def _machine_costs(cost: MachineCostOut) -> tuple[str, ...]:
+    return tuple(
+        dollars(amount)
+        for amount in (
+            cost.nano_usd,
+            cost.work_nano_usd,
+            cost.overhead_nano_usd,
+            cost.starting_nano_usd,
+            cost.idle_nano_usd,
+            cost.grace_nano_usd,
+            cost.ending_nano_usd,
+        )
     )

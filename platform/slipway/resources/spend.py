@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from slipway.connection import Connection, Download
 from slipway.resources.requests import build
 from slipway.schemas.base import PageOf
-from slipway.schemas.spend import IdleOut, PriceEffect, RateIn, RateOut, SpendOut
+from slipway.schemas.spend import IdleOut, OverheadOut, PriceEffect, RateIn, RateOut, SpendOut
 
 
 class Spend:
@@ -14,8 +14,8 @@ class Spend:
 
     `window` is `today`, `7d`, `month` (the present one) or a month such as `2026-11`, in UTC.
 
-    GET spend · projects/{slug}/spend · spend/installation · spend/idle · spend/export ·
-    spend/rates · tiers/{slug}/price-effect · PUT spend/rates/{resource}
+    GET spend · projects/{slug}/spend · spend/installation · spend/idle · spend/overhead ·
+    spend/export · spend/rates · tiers/{slug}/price-effect · PUT spend/rates/{resource}
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -37,6 +37,12 @@ class Spend:
             PageOf[IdleOut], "GET", "spend", "idle", query={"window": window}
         )
         return value.items
+
+    def overhead(self, *, window: str = "month") -> OverheadOut:
+        """Return what machines of node groups cost beyond the work on them, for administrators."""
+        return self._connection.fetch(
+            OverheadOut, "GET", "spend", "overhead", query={"window": window}
+        )
 
     def export(
         self, *, window: str = "month", project: str | None = None

@@ -234,6 +234,51 @@ class PriceEffect(AnswerSchema):
     last_30_days_new_nano_usd: int
 
 
+class MachineCostOut(AnswerSchema):
+    """Cost of machines of node groups: `nano_usd` is that of work and `overhead_nano_usd` together.
+
+    The overhead is that of machines that start, are idle, are idle for the last time before they
+    leave (`grace`), or are being released (`ending`). No project pays it.
+    """
+
+    nano_usd: int
+    work_nano_usd: int
+    overhead_nano_usd: int
+    starting_nano_usd: int
+    idle_nano_usd: int
+    grace_nano_usd: int
+    ending_nano_usd: int
+    work_s: float
+    overhead_s: float
+
+
+class MachineCostDayOut(MachineCostOut):
+    """Cost of the machines of a group on one day, in UTC."""
+
+    day: date
+
+
+class GroupOverheadOut(MachineCostOut):
+    """Cost of the machines of one group. Days without a machine are left out."""
+
+    group: str
+    is_removed: bool
+    by_day: list[MachineCostDayOut]
+
+
+class OverheadOut(AnswerSchema):
+    """Cost of the machines of all node groups in a window, the most overhead first."""
+
+    window: str
+    begin: datetime
+    end: datetime
+    as_of: datetime
+    nano_usd: int
+    work_nano_usd: int
+    overhead_nano_usd: int
+    groups: list[GroupOverheadOut]
+
+
 class IdleOut(AnswerSchema):
     """An idle resource, its cause, and the savings per hour of stopping it."""
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from portal.compute.adapters.engines.agent_command import clean_environment
@@ -20,7 +21,13 @@ from tests.integration.node_groups.emulator import (
     emulator,
     prepare_account,
 )
-from tests.integration.pools.jobs import JOBS, TINY, job_body, wait_for_state
+from tests.integration.pools.jobs import (
+    JOBS,
+    TINY,
+    job_body,
+    wait_for_state,
+    workload_of,
+)
 from tests.portals import running_slipway
 from tests.processes import wait_for
 
@@ -78,6 +85,32 @@ def booted(script: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
         process.wait(30)
 
 
+def make_group(
+    root: httpx.Client, emulator: str, portal_url: str, folder: Path, **settings: Any
+) -> None:
+    """Create a group of at most one instance, whose agents run on this machine."""
+    group = {
+        "name": "cloud",
+        "provisioner": "ec2",
+        "settings": {
+            "region": REGION,
+            "launch_template": TEMPLATE,
+            "endpoint": emulator,
+            "portal_url": portal_url,
+            "python": sys.executable,
+            "task_python": sys.executable,
+            "folder": str(folder),
+            **settings,
+        },
+        "resources": {"cpu_millis": 250, "memory_bytes": 512 * 2**20},
+        "max_nodes": 1,
+        "idle_grace_s": 10,
+        "nano_usd_per_hour": 1_006_000_000,
+    }
+    answer = root.post("/node-groups", json=group)
+    assert answer.is_success, answer.text
+
+
 def test_a_job_gets_an_instance_which_is_terminated_when_it_is_idle(
     emulator: str, tmp_path: Path
 ) -> None:
@@ -87,25 +120,7 @@ def test_a_job_gets_an_instance_which_is_terminated_when_it_is_idle(
         root.post("/tiers", json=TINY).raise_for_status()
         (own,) = root.get("/nodes").json()["items"]
         root.post(f"/nodes/{own['name']}/cordon", json={}).raise_for_status()
-        group = {
-            "name": "cloud",
-            "provisioner": "ec2",
-            "settings": {
-                "region": REGION,
-                "launch_template": TEMPLATE,
-                "endpoint": emulator,
-                "portal_url": slipway.url,
-                "python": sys.executable,
-                "task_python": sys.executable,
-                "folder": str(tmp_path / "machine"),
-            },
-            "resources": {"cpu_millis": 250, "memory_bytes": 512 * 2**20},
-            "max_nodes": 1,
-            "idle_grace_s": 10,
-            "nano_usd_per_hour": 1_006_000_000,
-        }
-        answer = root.post("/node-groups", json=group)
-        assert answer.is_success, answer.text
+        make_group(root, emulator, slipway.url, tmp_path / "machine")
         job = root.post(JOBS, json=job_body(root, pool=None)).raise_for_status().json()
         job_id = job["workload"]["id"]
         wait_for(lambda: instances(client, "running"), "instance", within_s=60)
@@ -120,3 +135,47 @@ def test_a_job_gets_an_instance_which_is_terminated_when_it_is_idle(
         wait_for(
             lambda: root.get("/node-groups/cloud").json()["draining"] == 0, "release", within_s=60
         )
+
+
+def test_work_of_an_interrupted_spot_instance_goes_on_on_the_next_one(
+    emulator: str, tmp_path: Path
+) -> None:
+    client = prepare_account(emulator)
+    with running_slipway(tmp_path / "slipway", **KEYS) as slipway, slipway.client("root") as root:
+        root.post("/projects", json={"name": "Vision"}).raise_for_status()
+        root.post("/tiers", json=TINY).raise_for_status()
+        (own,) = root.get("/nodes").json()["items"]
+        root.post(f"/nodes/{own['name']}/cordon", json={}).raise_for_status()
+        make_group(root, emulator, slipway.url, tmp_path / "machine", spot=True)
+        body = job_body(root, "import time; time.sleep(600)", pool=None)
+        job_id = root.post(JOBS, json=body).raise_for_status().json()["workload"]["id"]
+        wait_for(lambda: instances(client, "running"), "instance", within_s=60)
+        (first,) = instances(client, "running")
+        assert first["InstanceLifecycle"] == "spot"
+        with booted(user_data_of(client, first), tmp_path / "first") as agent:
+            wait_for_state(root, job_id, "running", "failed")
+            # Amazon takes it back.
+            os.killpg(agent.pid, signal.SIGKILL)
+            client.terminate_instances(InstanceIds=[first["InstanceId"]])
+            # What ran on the instance ends with it.
+            subprocess.run(
+                [
+                    *(sys.executable, "-m", "workers.node_agent.cleanup"),
+                    str(tmp_path / "machine" / "node"),
+                ],
+                env=clean_environment(),
+                check=True,
+                timeout=60,
+            )
+            wait_for(
+                lambda: workload_of(root, job_id)["attempt"] == 2,
+                "second attempt",
+                within_s=180,
+            )
+        wait_for(lambda: instances(client, "running"), "next instance", within_s=120)
+        (second,) = instances(client, "running")
+        assert second["InstanceId"] != first["InstanceId"]
+        job = workload_of(root, job_id)
+        assert "node of group cloud is starting" in job["explanation"], job
+        rows = root.get("/node-groups/cloud/machines").json()["items"]
+        assert rows[-1]["reason"] == "Amazon EC2 ended it."

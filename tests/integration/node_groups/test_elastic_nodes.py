@@ -135,6 +135,37 @@ def test_a_killed_control_worker_makes_no_machine_twice(slipway: RunningPortal) 
         assert len(machines(root)) == 1
 
 
+def test_nodes_end_with_slipway_and_their_work_goes_on_at_the_next_start(
+    slipway: RunningPortal,
+) -> None:
+    with slipway.client("root") as root:
+        job_id = submit(root, script="import time; time.sleep(600)")
+        wait_for_state(root, job_id, "running")
+        (name,) = [row["name"] for row in machines(root)]
+        assert agents(slipway, name)
+        slipway.program.signal(signal.SIGTERM)
+        assert slipway.program.wait(60) == 0
+        assert agents(slipway) == []
+        assert "ended 1 node of node groups" in slipway.log()
+        slipway.restart()
+        wait_for(
+            lambda: (
+                workload_of(root, job_id)["state"] == "running"
+                and machines(root)[0]["name"] != name
+            ),
+            "run of the job on another node",
+            within_s=240,
+        )
+        first = machines(root)[-1]
+        assert first["name"] == name
+        assert first["reason"] == "Local processes ended it."
+        wait_for(
+            lambda: not list(slipway.installation.data_dir.glob(f"groups/*/{name}")),
+            "end of its folder",
+            within_s=60,
+        )
+
+
 def agents(slipway: RunningPortal, name: str = "") -> list[int]:
     """Return the process ids of the agents of machines, or of the machine of this name."""
     folder = bytes(slipway.installation.data_dir) + b"/groups/"

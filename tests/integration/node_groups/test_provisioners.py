@@ -77,6 +77,24 @@ class TestEc2Provisioner(ProvisionerContract):
         assert order.join_token in script
         assert "'zone=a b'\"'\"'c'" in script
 
+    def test_a_spot_group_requests_instances_that_end_when_they_are_interrupted(
+        self, provisioner: Provisioner, emulator: str
+    ) -> None:
+        chosen = settings(emulator).model_copy(update={"spot": True})
+        spot = Ec2Provisioner("ngrp_1", chosen, url="https://slipway.example.org")
+        order = order_of()
+        sent = spot._request(order)["InstanceMarketOptions"]
+        assert sent["MarketType"] == "spot"
+        assert sent["SpotOptions"]["InstanceInterruptionBehavior"] == "terminate"
+        handle = spot.make(order)
+        (reservation,) = self.client.describe_instances(InstanceIds=[handle])["Reservations"]
+        assert reservation["Instances"][0]["InstanceLifecycle"] == "spot"
+        # Amazon takes it back.
+        self.client.terminate_instances(InstanceIds=[handle])
+        wait_for(lambda: machine(spot, order.name) is None, "end", within_s=60)
+        # Others of the group are on demand.
+        assert "InstanceMarketOptions" not in provisioner._request(order)  # type: ignore[attr-defined]
+
     def test_user_data_starts_the_agent_with_a_private_token(self, tmp_path: Path) -> None:
         """The script runs in a shell, with a systemd-run that notes its arguments."""
         fake = tmp_path / "bin" / "systemd-run"

@@ -8,12 +8,13 @@ import pytest
 from portal.accounts.models import AuditEvent
 from portal.accounts.request_origin import Origin, origin_context
 from portal.compute.lifecycle import MachineState
-from portal.compute.models import GroupMachine, Node, NodeGroup
+from portal.compute.models import GroupMachine, JoinToken, MachineDay, Node, NodeGroup
 from portal.compute.provisioners import MachinePhase
 from portal.compute.services.group_machines import drain_machine
 from portal.compute.services.node_groups import change_node_group, remove_node_group
 from portal.compute.services.nodes import cordon_node, drain_node, remove_node
 from portal.compute.services.quotas import set_quota
+from portal.compute.tasks import delete_machines
 from portal.core import clock
 from portal.core.clock import frozen
 from portal.core.errors import Conflict, InvalidInput
@@ -427,3 +428,29 @@ def test_new_work_is_told_of_the_node_that_would_be_made(people: Personas, cloud
 )
 def test_times_are_written_for_a_sentence(seconds: float, text: str) -> None:
     assert span_text(timedelta(seconds=seconds)) == text
+
+
+def test_machines_are_forgotten_ninety_days_after_their_release_and_their_cost_is_not(
+    people: Personas, cloud: Cloud
+) -> None:
+    start = clock.now()
+    group = make_group(min_nodes=1)
+    step()
+    cloud.boot_all()
+    step()
+    change_node_group(group=group, is_open=False)
+    with frozen(start + timedelta(minutes=10)):
+        steps(3)
+        assert states() == ["released"]
+        change_node_group(group=group, is_open=True)
+        step()  # a second one, which exists
+    cost = list(MachineDay.objects.order_by("pk").values_list("use", "nano_usd"))
+    with frozen(start + timedelta(days=90)):
+        delete_machines()
+        assert states() == ["released", "starting"]
+    with frozen(start + timedelta(days=90, minutes=11)):
+        delete_machines()
+        delete_machines()
+        assert states() == ["starting"]
+        assert JoinToken.objects.count() == 1
+    assert list(MachineDay.objects.order_by("pk").values_list("use", "nano_usd")) == cost

@@ -12,7 +12,7 @@ from portal.api.routing import gate
 from portal.compute.models import Tier
 from portal.core.errors import NotFound
 from portal.spend.focus import focus_download
-from portal.spend.presenters import present_idle, present_spend, visible_scope
+from portal.spend.presenters import present_idle, present_overhead, present_spend, visible_scope
 from portal.spend.queries import Scope as Whose
 from portal.spend.services.prices import current_rates, effect_of_price, price_resource
 from slipway.schemas.accounts import Role, Scope
@@ -20,6 +20,7 @@ from slipway.schemas.base import Line, PageOf
 from slipway.schemas.spend import (
     MOST_NANO_USD,
     IdleOut,
+    OverheadOut,
     PriceEffect,
     RateIn,
     RateOut,
@@ -59,6 +60,12 @@ def get_installation_spend(request: HttpRequest, query: Query[WindowQuery]) -> S
 def list_idle_resources(request: HttpRequest, query: Query[WindowQuery]) -> PageOf[IdleOut]:
     """List idle resources by cause. Only administrators see nodes."""
     return PageOf[IdleOut](items=present_idle(require_principal(request), query.window))
+
+
+@router.get("/spend/overhead", auth=gate(Administrator()), response=OverheadOut)
+def get_machine_overhead(request: HttpRequest, query: Query[WindowQuery]) -> OverheadOut:
+    """Get the cost of the machines of node groups beyond the work on them, which nobody pays."""
+    return present_overhead(query.window)
 
 
 @router.get("/spend/export", auth=gate(_MINE), response=None)

@@ -7,6 +7,7 @@ from portal.compute.models.environments import (
     ProjectEnvironment,
 )
 from portal.compute.models.group_machines import GroupMachine
+from portal.compute.models.machine_days import MachineDay
 from portal.compute.models.named_environments import EnvironmentVersion, NamedEnvironment
 from portal.compute.models.node_groups import NodeGroup, NodeGroupProject
 from portal.compute.models.nodes import JoinToken, Node
@@ -22,6 +23,7 @@ __all__ = [
     "EnvironmentVersion",
     "GroupMachine",
     "JoinToken",
+    "MachineDay",
     "NamedEnvironment",
     "Node",
     "NodeGroup",

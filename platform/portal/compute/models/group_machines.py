@@ -24,6 +24,10 @@ class GroupMachineQuerySet(models.QuerySet["GroupMachine"]):
         """Return the machines that exist, or may exist, at their provisioner."""
         return self.filter(state__in=OPEN_MACHINES)
 
+    def closed(self) -> "GroupMachineQuerySet":
+        """Return the machines that do not exist any more."""
+        return self.exclude(state__in=OPEN_MACHINES)
+
     def counted(self) -> "GroupMachineQuerySet":
         """Return the machines that are nodes of their group, or are about to be."""
         return self.filter(state__in=COUNTED_MACHINES)
@@ -44,7 +48,8 @@ class GroupMachine(Row):
     `name` is the name of its node, and what makes a repeated order harmless. `handle` is the
     provisioner's. `reason` says why it is leaving, `failure` why it counts as failed, and `output`
     is the end of its console then. `idle_ms` is the time without work so far, without the time
-    since `idle_since`. `nano_usd_per_hour` is the price of the group when it was requested.
+    since `idle_since`. `metered_until` is the end of the time that is in `MachineDay`.
+    `nano_usd_per_hour` is the price of the group when it was requested.
     """
 
     id = IdField("mach")
@@ -66,6 +71,7 @@ class GroupMachine(Row):
     idle_ms = models.BigIntegerField(default=0)
     draining_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
+    metered_until = models.DateTimeField(null=True, blank=True)
 
     objects: ClassVar[GroupMachineQuerySet] = GroupMachineQuerySet.as_manager()  # type: ignore[assignment]
 

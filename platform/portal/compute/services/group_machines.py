@@ -24,6 +24,7 @@ from portal.compute.provisioners import (
     provisioner_kinds,
     provisioner_label,
 )
+from portal.compute.services.machine_meter import meter_machine
 from portal.compute.services.node_registration import (
     create_machine_token,
     joined_as,
@@ -119,8 +120,13 @@ def request_machine(provisioner: Provisioner, machine: GroupMachine) -> None:
         text = f"{provisioner_label(group.provisioner)} refused it: {refusal}"
         _fail(machine, MachineState.FAILED, text, ended_at=clock.now())
         return
+    timestamp = clock.now()
     if GroupMachine.objects.move(
-        machine.pk, MachineState.STARTING, handle=handle, started_at=clock.now()
+        machine.pk,
+        MachineState.STARTING,
+        handle=handle,
+        started_at=timestamp,
+        metered_until=timestamp,
     ):
         machine.refresh_from_db()
 
@@ -130,6 +136,7 @@ def _fail(machine: GroupMachine, target: MachineState, text: str, **changes: obj
     text = shorten(text, 500)
     with transaction.atomic():
         group = NodeGroup.objects.select_for_update(no_key=True).get(pk=machine.group_id)
+        meter_machine(machine.pk, clock.now())
         if not GroupMachine.objects.move(machine.pk, target, failure=text, **changes):
             return
         revoke_machine_token(machine)
@@ -167,13 +174,16 @@ def _follow_starting(
 ) -> None:
     node = joined_as(machine)
     if node is not None:
-        if GroupMachine.objects.move(
-            machine.pk,
-            MachineState.JOINED,
-            node=node,
-            joined_at=timestamp,
-            idle_since=timestamp,
-        ):
+        with transaction.atomic():
+            meter_machine(machine.pk, timestamp)
+            is_new = GroupMachine.objects.move(
+                machine.pk,
+                MachineState.JOINED,
+                node=node,
+                joined_at=timestamp,
+                idle_since=timestamp,
+            )
+        if is_new:
             NodeGroup.objects.filter(pk=machine.group_id).update(
                 failures=0, retry_at=None, problem=""
             )
@@ -216,13 +226,17 @@ def _follow_joined(
 
 
 def _count_idle_time(machine: GroupMachine, node: Node, timestamp: datetime) -> None:
+    if bool(node.tasks) != bool(machine.idle_since):
+        return
     rows = GroupMachine.objects.filter(pk=machine.pk, state=MachineState.JOINED)
-    if node.tasks:
-        idle_ms = machine.idle_time(timestamp) // timedelta(milliseconds=1)
-        since = rows.filter(idle_since__isnull=False, idle_since=machine.idle_since)
-        since.update(idle_since=None, idle_ms=idle_ms)
-    else:
-        rows.filter(idle_since__isnull=True).update(idle_since=timestamp)
+    with transaction.atomic():
+        meter_machine(machine.pk, timestamp)
+        if node.tasks:
+            idle_ms = machine.idle_time(timestamp) // timedelta(milliseconds=1)
+            since = rows.filter(idle_since__isnull=False, idle_since=machine.idle_since)
+            since.update(idle_since=None, idle_ms=idle_ms)
+        else:
+            rows.filter(idle_since__isnull=True).update(idle_since=timestamp)
 
 
 def _follow_draining(
@@ -235,14 +249,17 @@ def _follow_draining(
     is_known = bool(machine.joined_at or machine.failure)
     if not is_known and since > timestamp - UNKNOWN_GRACE:
         return
-    if report is not None and report.phase is not MachinePhase.GONE:
-        provisioner.release(machine.handle)
-        return
+    if report is not None:
+        provisioner.release(machine.handle)  # also what is left of one that is gone
+        if report.phase is not MachinePhase.GONE:
+            return
     if report is None and since > timestamp - _AWAY_PAUSE:
         provisioner.release(machine.handle)  # it may be too new to be listed
         return
     target = MachineState.FAILED if machine.failure else MachineState.RELEASED
-    GroupMachine.objects.move(machine.pk, target, ended_at=timestamp)
+    with transaction.atomic():
+        meter_machine(machine.pk, timestamp)
+        GroupMachine.objects.move(machine.pk, target, ended_at=timestamp)
 
 
 def release_idle_machines(group: NodeGroup, *, needed: Collection[str]) -> int:
@@ -285,6 +302,8 @@ def drain_machine(machine: GroupMachine, reason: str, *, only_above_least: bool 
                     return False
             else:
                 node_changed.send_on_commit(NodeChanged(machine.node_id))
+        grace = group.idle_grace if only_above_least else timedelta()
+        meter_machine(machine.pk, timestamp, grace=grace)
         return GroupMachine.objects.move(
             machine.pk,
             MachineState.DRAINING,
@@ -334,6 +353,7 @@ def _adopt(group: NodeGroup, report: MachineReport) -> None:
                 "reason": reason,
                 "nano_usd_per_hour": group.nano_usd_per_hour,
                 "started_at": timestamp,
+                "metered_until": timestamp,
                 "draining_at": timestamp,
             },
         )

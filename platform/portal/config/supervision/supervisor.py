@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -290,8 +290,9 @@ class _ProcessRunner:
 class Supervisor:
     """Runs the processes of `specs` until a stop signal.
 
-    `keep_open` are file descriptors (the instance's lock) that stay open until the last process is
-    gone, even if this one is killed.
+    `while_stopping` runs in a thread while the first processes are stopped, when the portal still
+    answers. `keep_open` are file descriptors (the instance's lock) that stay open until the last
+    process is gone, even if this one is killed.
     """
 
     def __init__(
@@ -301,8 +302,10 @@ class Supervisor:
         console: Console,
         cwd: Path,
         keep_open: tuple[int, ...] = (),
+        while_stopping: Callable[[], object] | None = None,
     ) -> None:
         self._specs = specs
+        self._while_stopping = while_stopping
         self._console = console
         self._cwd = cwd
         self._keep_open = keep_open
@@ -397,8 +400,12 @@ class Supervisor:
         self._stop_requested.set()
 
     async def _stop_all(self) -> None:
+        first = [keeper for keeper in self._keepers if keeper.spec.uses_others]
+        stops: list[Awaitable[object]] = [keeper.stop() for keeper in first]
+        if self._while_stopping is not None:
+            stops.append(asyncio.to_thread(self._while_stopping))
+        await asyncio.gather(*stops)
         for group in (
-            [keeper for keeper in self._keepers if keeper.spec.uses_others],
             [k for k in self._keepers if not (k.spec.uses_others or k.spec.serves_others)],
             [keeper for keeper in self._keepers if keeper.spec.serves_others],
         ):

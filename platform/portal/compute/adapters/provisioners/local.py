@@ -133,8 +133,7 @@ class LocalProvisioner:
                 number = signal.SIGKILL
             else:
                 mark.touch()
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(_process(folder)[0], number)
+            _signal(folder, number)
 
     def output(self, handle: str) -> str:
         """Return the end of what the agent has written."""
@@ -200,15 +199,45 @@ class LocalProvisioner:
 
     def _clear(self, folder: Path) -> None:
         """End the tasks that a killed agent has left, and delete its folder."""
-        subprocess.run(
-            [sys.executable, "-m", "workers.node_agent.cleanup", str(folder / "node")],
-            env=clean_environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            timeout=30,
-        )
+        _end_tasks(folder)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def end_machines(groups: Path) -> int:
+    """End the machines of all groups, given the folder of groups. Returns how many there were.
+
+    Their agents save and stop their tasks. The control worker that starts next finds them ended.
+    """
+    folders = [path.parent for path in groups.glob("*/*/machine.json")]
+    alive = [folder for folder in folders if _is_alive(folder)]
+    for folder in alive:
+        _signal(folder, signal.SIGTERM)
+    deadline = time.monotonic() + _KILL_AFTER_S
+    running = alive
+    while running and time.monotonic() < deadline:
+        time.sleep(0.05)
+        running = [folder for folder in running if _is_alive(folder)]
+    for folder in running:
+        _signal(folder, signal.SIGKILL)
+        _end_tasks(folder)
+    return len(alive)
+
+
+def _signal(folder: Path, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(_process(folder)[0], number)
+
+
+def _end_tasks(folder: Path) -> None:
+    """End the tasks that a killed agent has left."""
+    subprocess.run(
+        [sys.executable, "-m", "workers.node_agent.cleanup", str(folder / "node")],
+        env=clean_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        timeout=30,
+    )
 
 
 # Children of this process, to be reaped once they end. Those of an earlier one are init's.

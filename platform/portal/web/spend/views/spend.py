@@ -18,7 +18,7 @@ from portal.spend.focus import focus_download
 from portal.spend.forecasts import forecast_of
 from portal.spend.models import Budget
 from portal.spend.models.ledger import KIND_STORAGE
-from portal.spend.presenters import present_idle, present_spend, visible_scope
+from portal.spend.presenters import present_idle, present_overhead, present_spend, visible_scope
 from portal.spend.queries import Scope as Whose
 from portal.spend.queries import compute_live_cost, spending_of, spent_in
 from portal.spend.rent_vs_buy import HOURS_A_MONTH, Assumptions, compare
@@ -82,6 +82,7 @@ def spend_installation(request: HttpRequest) -> HttpResponse:
     shown = present_spend(Whose(), _window(request), with_runs=False)
     context = _page(request, shown) | {
         "is_installation": True,
+        "overhead": present_overhead(shown.window),
         "idle": present_idle(principal, shown.window),
         "budgets": shortlist(
             Budget.objects.select_related("project", "team", "person"), _BUDGETS_SHOWN

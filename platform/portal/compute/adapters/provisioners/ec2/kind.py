@@ -4,11 +4,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, cast
 
-from pydantic import ValidationError
-
 from portal.compute.adapters.provisioners.ec2.settings import Ec2Settings
+from portal.compute.adapters.provisioners.setting_rules import clean_settings
 from portal.compute.provisioners import Provisioner
-from portal.core.errors import InvalidInput
 
 _PROVISIONER = "portal.compute.adapters.provisioners.ec2.provisioner"
 
@@ -25,23 +23,7 @@ class Ec2ProvisionerKind:
 
     def clean(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return checked settings. Raises InvalidInput."""
-        try:
-            return Ec2Settings.model_validate(dict(settings)).model_dump(exclude_defaults=True)
-        except ValidationError as error:
-            first = error.errors()[0]
-            name = ".".join(str(part) for part in first["loc"]) or "settings"
-            if first["type"] == "extra_forbidden":
-                message = f"The provisioner ec2 has no setting {name}."
-            elif first["type"] == "missing":
-                message = f"The setting {name} is required."
-            else:
-                reason = first["msg"].removeprefix("Value error, ")
-                message = f"The setting {name} is not valid: {reason}."
-            raise InvalidInput(
-                message,
-                field="settings",
-                next_step=f"Settings: {', '.join(Ec2Settings.model_fields)}.",
-            ) from error
+        return clean_settings("ec2", Ec2Settings, settings)
 
     def open(self, group: str, settings: Mapping[str, Any]) -> Provisioner:
         """Return the provisioner of a group. Its client stays open for as long as its settings."""

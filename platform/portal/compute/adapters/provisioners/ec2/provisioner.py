@@ -132,6 +132,14 @@ class Ec2Provisioner:
             # Containers of tasks are one hop further than the machine itself.
             "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 1},
         }
+        if settings.spot:
+            request["InstanceMarketOptions"] = {
+                "MarketType": "spot",
+                "SpotOptions": {
+                    "SpotInstanceType": "one-time",
+                    "InstanceInterruptionBehavior": "terminate",
+                },
+            }
         if settings.instance_type:
             request["InstanceType"] = settings.instance_type
         if settings.subnet:

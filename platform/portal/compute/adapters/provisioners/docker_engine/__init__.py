@@ -1,0 +1,1 @@
+"""A Docker engine as a provisioner of machines."""
