@@ -36,8 +36,8 @@ pytestmark = [
     pytest.mark.skipif(not PROGRAM, reason="no Docker: use scripts/docker-test-engine.sh"),
 ]
 TIER = {
-    "name": "CPU small",
-    "slug": "cpu-small",
+    "name": "For images",
+    "slug": "for-images",
     "resources": {"cpu_millis": 250, "memory_bytes": 2**30},
     "nano_usd_per_hour": 20_000_000,
 }
@@ -132,7 +132,7 @@ def submit(root: Any, script: str, dockerfile: str, **changes: Any) -> str:
     headers = {"Content-Type": "application/octet-stream"}
     sent = root.post("/projects/vision/snapshots", content=tar_of(files), headers=headers)
     digest = sent.raise_for_status().json()["digest"]
-    body = {"script": "train.py", "snapshot": digest, "tier": "cpu-small", "pool": "twin"}
+    body = {"script": "train.py", "snapshot": digest, "tier": "for-images", "pool": "twin"}
     answer = root.post(JOBS, json=body | changes)
     assert answer.is_success, answer.text
     job_id: str = answer.json()["workload"]["id"]
