@@ -102,7 +102,7 @@ def first_step(text: str) -> float | None:
 def slipway_in(pool: dict[str, Any], folder: Path, *, address: str = "") -> Iterator[Run]:
     """Yield a run of the script by a Slipway that has the pool, and is reached at `address`."""
     (port,) = free_ports(1)
-    public = {"SLIPWAY_PUBLIC_URL": f"http://{address}:{port}"} if address else {}
+    public: dict[str, Any] = {"SLIPWAY_PUBLIC_URL": f"http://{address}:{port}"} if address else {}
     with ExitStack() as stack:
         portal = stack.enter_context(running_slipway(folder, **public))
         if address:
@@ -239,7 +239,7 @@ def pods(cluster: KubernetesCluster) -> float:
 
     def look() -> float | None:
         with suppress(ApiException):  # not started yet
-            answer = cluster.api.read_namespaced_pod_log(
+            answer: Any = cluster.api.read_namespaced_pod_log(
                 names[0], NAMESPACE, _preload_content=False
             )
             return first_step(answer.data.decode())
@@ -247,8 +247,12 @@ def pods(cluster: KubernetesCluster) -> float:
 
     at = wait_for(look, "first step", within_s=_WITHIN_S)
     assert at is not None
-    phases = lambda: [p.status.phase for p in cluster.pods() if p.metadata.name in names]  # noqa: E731
-    wait_for(lambda: phases() == ["Succeeded", "Succeeded"], "end of the pods", within_s=60)
+
+    def have_ended() -> bool:
+        ours = [pod for pod in cluster.pods() if pod.metadata.name in names]
+        return all(pod.status.phase == "Succeeded" for pod in ours)
+
+    wait_for(have_ended, "end of the pods", within_s=60)
     return at - submitted
 
 

@@ -142,14 +142,6 @@ class AccountingEngine(Protocol):
         """
 
 
-@runtime_checkable
-class ImageEngineKind(Protocol):
-    """A kind of engine that runs tasks in images of projects."""
-
-    def runs_images(self, settings: Mapping[str, Any]) -> bool:
-        """Return whether a pool with these settings does."""
-
-
 class EngineKind(Protocol):
     """A kind of engine: checks the settings of a pool, and opens it."""
 
@@ -162,6 +154,9 @@ class EngineKind(Protocol):
 
     def open(self, pool: str, settings: Mapping[str, Any]) -> Engine:
         """Return the engine of a pool, given the pool's id."""
+
+    def runs_images(self, settings: Mapping[str, Any]) -> bool:
+        """Return whether a pool with these settings runs tasks in images of projects."""
 
     def needs_account(self, settings: Mapping[str, Any]) -> bool:
         """Return True if work belongs to the account of the person who submits it."""
@@ -181,8 +176,7 @@ _KINDS: dict[str, EngineKind] = {}
 
 def runs_images(name: str, settings: Mapping[str, Any]) -> bool:
     """Return whether pools of a kind, with these settings, run images of projects."""
-    kind = _KINDS.get(name)
-    return isinstance(kind, ImageEngineKind) and kind.runs_images(settings)
+    return name in _KINDS and _KINDS[name].runs_images(settings)
 
 
 def register_engine(name: str, kind: EngineKind) -> None:

@@ -110,7 +110,7 @@ def slipway(
 ) -> Iterator[RunningPortal]:
     """A Slipway with a registry, a builder, and a pool in that cluster."""
     (port,) = free_ports(1)
-    variables = {
+    variables: dict[str, Any] = {
         "SLIPWAY_PUBLIC_URL": f"http://{cluster.address}:{port}",
         "SLIPWAY_IMAGE_REGISTRY": f"{registry.host}/slipway",
     }
@@ -142,7 +142,7 @@ def submit(root: Any, script: str, dockerfile: str, **changes: Any) -> str:
 def end_of(root: Any, job_id: str) -> dict[str, Any]:
     """Wait for the end of a job, with a build before it."""
     ends = {"succeeded", "failed", "stopped", "lost"}
-    wait_for(lambda: workload_of(root, job_id)["state"] in ends, "end of the job", within_s=400)
+    wait_for(lambda: workload_of(root, job_id)["state"] in ends, "end of the job", within_s=600)
     return workload_of(root, job_id)
 
 
@@ -189,8 +189,13 @@ def test_a_job_in_an_image_saves_when_it_is_cancelled_and_its_pod_ends(
         assert ended["state"] == "stopped", ended
         assert "saved" in log_of(root, job_id)
         name = pod.metadata.name
-        phases = lambda: {p.metadata.name: p.status.phase for p in cluster.pods()}  # noqa: E731
-        wait_for(lambda: phases().get(name) != "Running", "end of the pod", within_s=60)
+        wait_for(
+            lambda: (
+                {p.metadata.name: p.status.phase for p in cluster.pods()}.get(name) != "Running"
+            ),
+            "end of the pod",
+            within_s=60,
+        )
 
 
 def test_a_build_that_fails_ends_the_job_with_its_line(slipway: RunningPortal) -> None:
