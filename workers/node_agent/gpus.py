@@ -32,9 +32,9 @@ class Gpus:
         self._handles: dict[str, Any] = {}
         self.facts: list[GpuFacts] = []
         if of_container is not None:
-            for uuid, facts in of_container:
+            for uuid, card in of_container:
                 self._handles[uuid] = None
-                self.facts.append(facts)
+                self.facts.append(card)
             return
         if pynvml is None:
             return

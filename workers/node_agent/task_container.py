@@ -37,7 +37,7 @@ class ContainerGpu(BaseModel):
     memory_bytes: Annotated[int, Field(ge=0, lt=2**53)]
 
 
-class ContainerFacts(BaseModel):
+class ImageDescription(BaseModel):
     """An image as the starter in it describes it. `readable` are its folders without ours."""
 
     python: _Path
@@ -49,17 +49,17 @@ class ContainerFacts(BaseModel):
 class TaskContainer:
     """The connection to the container of the task, which starts one shim."""
 
-    def __init__(self, connection: socket.socket, facts: ContainerFacts) -> None:
+    def __init__(self, connection: socket.socket, image: ImageDescription) -> None:
         self._connection: socket.socket | None = connection
-        self.python = facts.python
-        self.readable = tuple(facts.readable)
-        variables = environment_of(facts.variables)
+        self.python = image.python
+        self.readable = tuple(image.readable)
+        variables = environment_of(image.variables)
         self.variables = {
             name: value for name, value in variables.items() if not _OF_KUBERNETES.fullmatch(name)
         }
         self.gpus = [
             (gpu.uuid, GpuFacts(index=index, model=gpu.model, memory_bytes=gpu.memory_bytes))
-            for index, gpu in enumerate(facts.gpus)
+            for index, gpu in enumerate(image.gpus)
         ]
 
     @classmethod
@@ -81,10 +81,10 @@ class TaskContainer:
                 path.unlink(missing_ok=True)
         connection.settimeout(within_s)
         try:
-            facts = ContainerFacts.model_validate_json(_line(connection))
+            image = ImageDescription.model_validate_json(_line(connection))
         except (OSError, ValidationError) as error:
             raise AgentError("The container of the task did not describe its image.") from error
-        return cls(connection, facts)
+        return cls(connection, image)
 
     def close(self) -> None:
         """End the container, unless it has started a program."""

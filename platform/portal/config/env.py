@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from portal.config.env_file import ENV_FILE_VARIABLE, SettingsError, env_file, read_dotenv
-from portal.config.env_ports import PortSettings
+from portal.config.image_settings import ImageSettings
 from portal.config.keyfiles import redis_password
 from slipway.schemas.hosts import authorities_of, parse_authority
 
@@ -37,7 +37,7 @@ CLIENT_VARIABLES = frozenset(
 )
 
 
-class Env(PortSettings):
+class Env(ImageSettings):
     """The settings. SLIPWAY_DATA_DIR sets the field `data_dir`, and so on, except for aliases."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -203,19 +203,6 @@ class Env(PortSettings):
         description="Package indexes that requirements may name, besides those of pip on nodes.",
         examples=["https://packages.example.org/wheels"],
     )
-    image_registry: str = Field(
-        default="",
-        pattern=r"^([a-z0-9][a-z0-9.-]*(:\d{1,5})?(/[a-z0-9][a-z0-9._-]*)+)?$",
-        description="Registry and folder that images of projects' Dockerfiles are pushed to, for "
-        "jobs in pools; empty: such jobs use no Dockerfile.",
-        examples=["registry.example.org/slipway"],
-    )
-    image_registry_auth: str = Field(
-        default="",
-        description="File like Docker's config.json with the account that the embedded node pushes "
-        "images with.",
-        examples=["/etc/slipway/registry.json"],
-    )
     vulnerabilities_url: str = Field(
         default="https://api.osv.dev",
         pattern=r"^(off|https?://[^\s@?#]+)$",
@@ -374,13 +361,6 @@ class Env(PortSettings):
     def _is_a_path(cls, value: str) -> str:
         if value and not value.startswith("/"):
             raise ValueError("must be the whole path of a Python interpreter")
-        return value
-
-    @field_validator("image_registry_auth")
-    @classmethod
-    def _is_a_file(cls, value: str) -> str:
-        if value and not value.startswith("/"):
-            raise ValueError("must be the whole path of a file")
         return value
 
     @field_validator("database_url")

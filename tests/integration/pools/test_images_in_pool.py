@@ -51,7 +51,7 @@ def read(path):
     except OSError as error:
         return f"refused {error.errno}"
 for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
-    if b"JOIN_TOKENS" in (pathlib.Path(path).read_bytes() if os.access(path, os.R_OK) else b""):
+    if "JOIN_TOKENS" in read(path):
         print("token in", path, flush=True)
 print("identity", read("/var/lib/slipway/0/node.json")[:20], flush=True)
 print("socket", os.path.exists("/run/slipway/task"), flush=True)
@@ -159,7 +159,9 @@ def test_two_tasks_run_in_the_image_of_the_project(
             log = log_of(root, job_id, rank=rank)
             assert "marker built-by-docker" in log
             assert f"variable yes user {USER_ID}" in log
+            # It sees the processes of the agent, and reads nothing of them nor of its folder.
             assert "token in" not in log
+            assert "identity refused" in log
             assert "socket False" in log
         assert registry.repositories() == [
             f"slipway/{root.get('/projects/vision').json()['id'].lower()}"

@@ -179,9 +179,9 @@ def test_the_cards_of_the_container_are_those_of_the_node(folder: Path) -> None:
     smi.chmod(0o755)
     starter = start_starter(folder, PATH=f"{folder}:{os.environ['PATH']}")
     container = TaskContainer.wait(folder / "task")
-    ((uuid, facts),) = container.gpus
-    assert (uuid, facts.model) == ("GPU-1", "NVIDIA H100 80GB, SXM")
-    assert facts.memory_bytes == 81559 << 20
+    ((uuid, card),) = container.gpus
+    assert (uuid, card.model) == ("GPU-1", "NVIDIA H100 80GB, SXM")
+    assert card.memory_bytes == 81559 << 20
     container.close()
     starter.wait(timeout=60)
 
