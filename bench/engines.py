@@ -1,13 +1,16 @@
 """From submit to the first step in clusters of others, beside their own commands.
 
-    .venv/bin/python bench/engines.py [--json] [--rounds 5] [--only slurm ray]
+    .venv/bin/python bench/engines.py [--json] [--rounds 5]
+        [--only slurm ray kubernetes]
 
 The same unmodified script trains on two ranks by DDP. Slipway receives it through its API and
 orders an allocation from the engine, whose agents join and start the ranks. The peer is `sbatch`
-with `srun torchrun` on the same two nodes of the same Slurm cluster, and a job of Ray's Jobs API
-with `torchrun` in the same Ray cluster. Rounds are interleaved; figures are medians of the seconds
-until rank 0 has done its first step, by its own clock. The clusters run on this machine. Ray is
-installed for it once, below .cache.
+with `srun torchrun` on the same two nodes of the same Slurm cluster, a job of Ray's Jobs API
+with `torchrun` in the same Ray cluster, and two pods of the same image with `torchrun` in the same
+Kubernetes cluster. Rounds are interleaved; figures are medians of the seconds until rank 0 has done
+its first step, by its own clock. The clusters run on this machine. Ray is installed for it once,
+below .cache. Without Slurm, or without the servers that `scripts/build-kubernetes` makes, the case
+is skipped, and a line says so.
 """
 
 import argparse
@@ -20,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +39,20 @@ from bench.django_for_tests import set_up  # noqa: E402
 set_up()
 
 import httpx  # noqa: E402
+from kubernetes.client.exceptions import ApiException  # noqa: E402
 
+from tests.forwarder import forwarded  # noqa: E402
 from tests.integration.pools.jobs import log_of, prepare, submit, wait_for_state  # noqa: E402
+from tests.kubernetes_cluster import (  # noqa: E402
+    IMAGE,
+    NAMESPACE,
+    USER_ID,
+    KubernetesCluster,
+    reason_without,
+    running_kubernetes,
+)
 from tests.portals import running_slipway  # noqa: E402
+from tests.ports import free_ports  # noqa: E402
 from tests.processes import wait_for  # noqa: E402
 from tests.ray_cluster import RayCluster, running_ray  # noqa: E402
 from tests.slurm_cluster import SlurmCluster, missing_programs, running_slurm  # noqa: E402
@@ -64,7 +78,7 @@ dist.barrier()
 del model  # first: freed after its process group, it may abort the rank (torch 2.13)
 dist.destroy_process_group()
 """
-TIER = {
+TIER: dict[str, Any] = {
     "name": "One CPU",
     "slug": "cpu-one",
     "resources": {"cpu_millis": 1000, "memory_bytes": 3 * 1024**3},
@@ -74,6 +88,10 @@ _WITHIN_S = 300.0
 Run = Callable[[], float]
 
 
+class NotInstalled(Exception):
+    """The cluster of a case cannot run on this machine."""
+
+
 def first_step(text: str) -> float | None:
     """Return the time of the first step that a script has printed, None if it has not yet."""
     line = re.search(r"^FIRST (\S+)\n", text, re.MULTILINE)  # whole, or not yet
@@ -81,10 +99,16 @@ def first_step(text: str) -> float | None:
 
 
 @contextmanager
-def slipway_in(pool: dict[str, Any], folder: Path) -> Iterator[Run]:
-    """Yield a run of the script by a Slipway that has the pool."""
-    with running_slipway(folder) as portal, portal.client("root") as root:
-        settings = pool["settings"] | {"portal_url": portal.url}
+def slipway_in(pool: dict[str, Any], folder: Path, *, address: str = "") -> Iterator[Run]:
+    """Yield a run of the script by a Slipway that has the pool, and is reached at `address`."""
+    (port,) = free_ports(1)
+    public: dict[str, Any] = {"SLIPWAY_PUBLIC_URL": f"http://{address}:{port}"} if address else {}
+    with ExitStack() as stack:
+        portal = stack.enter_context(running_slipway(folder, **public))
+        if address:
+            stack.enter_context(forwarded(address, {port: portal.installation.portal_port}))
+        root = stack.enter_context(portal.client("root"))
+        settings = pool["settings"] | {"portal_url": public.get("SLIPWAY_PUBLIC_URL", portal.url)}
         prepare(root, {"name": "twin", **pool, "settings": settings})
 
         def run(**changes: Any) -> float:
@@ -107,7 +131,7 @@ def slipway_in(pool: dict[str, Any], folder: Path) -> Iterator[Run]:
 def slurm(folder: Path) -> Iterator[tuple[Run, Run]]:
     """Yield runs by Slipway and by `sbatch` in one cluster of two nodes."""
     if missing := missing_programs():
-        raise SystemExit(f"Slurm is not installed: {', '.join(missing)}")
+        raise NotInstalled(f"Slurm is not installed: {', '.join(missing)}")
     (folder / "train.py").write_text(SCRIPT)
     with running_slurm(folder / "slurm") as cluster:
         settings = {
@@ -180,7 +204,87 @@ def ray_job(cluster: RayCluster, folder: Path) -> float:
     return at - submitted
 
 
-ENGINES = {"slurm": slurm, "ray": ray}
+@contextmanager
+def kubernetes(folder: Path) -> Iterator[tuple[Run, Run]]:
+    """Yield runs by Slipway and by plain pods in one cluster of one node."""
+    if reason := reason_without():
+        raise NotInstalled(f"no Kubernetes: {reason}")
+    with running_kubernetes(folder / "kubernetes") as cluster:
+        pool = {"engine": "kubernetes", "settings": cluster.settings(has_shared_folder=True)}
+        with slipway_in(pool, folder / "slipway", address=cluster.address) as ours:
+            yield ours, lambda: pods(cluster)
+
+
+def pods(cluster: KubernetesCluster) -> float:
+    """Run the script in two pods by `torchrun`, with the image and volumes of the pool.
+
+    The cluster has no DNS, so the first pod writes its address to the volume that they share.
+    """
+    name = f"torchrun-{time.time_ns()}"
+    file = f"/var/lib/slipway/{name}"
+    torchrun = f"{sys.executable} -m torch.distributed.run --nnodes 2 --nproc-per-node 1"
+    meeting = f"--master-addr $(/bin/busybox cat {file}) --master-port 29500"
+    lines = (
+        f"[ $RANK = 1 ] || {{ echo $ADDRESS > {file}.new; /bin/busybox mv {file}.new {file}; }}",
+        f"until [ -e {file} ]; do /bin/busybox sleep 0.05; done",
+        f"exec {torchrun} {meeting} --node-rank $RANK /scripts/train.py",
+    )
+    data = {"train.py": SCRIPT, "run.sh": "\n".join(lines)}
+    submitted = time.time()
+    cluster.api.create_namespaced_config_map(NAMESPACE, {"metadata": {"name": name}, "data": data})
+    names = [f"{name}-{rank}" for rank in range(2)]
+    for rank, pod in enumerate(names):
+        body = {"metadata": {"name": pod}, "spec": pod_spec(cluster, name, rank)}
+        cluster.api.create_namespaced_pod(NAMESPACE, body)
+
+    def look() -> float | None:
+        with suppress(ApiException):  # not started yet
+            answer: Any = cluster.api.read_namespaced_pod_log(
+                names[0], NAMESPACE, _preload_content=False
+            )
+            return first_step(answer.data.decode())
+        return None
+
+    at = wait_for(look, "first step", within_s=_WITHIN_S)
+    assert at is not None
+
+    def have_ended() -> bool:
+        ours = [pod for pod in cluster.pods() if pod.metadata.name in names]
+        return all(pod.status.phase == "Succeeded" for pod in ours)
+
+    wait_for(have_ended, "end of the pods", within_s=60)
+    return at - submitted
+
+
+def pod_spec(cluster: KubernetesCluster, name: str, rank: int) -> dict[str, Any]:
+    """Return a pod of a rank, which runs the files of a ConfigMap."""
+    volumes: list[dict[str, Any]] = [{"name": "scripts", "configMap": {"name": name}}]
+    mounts = [{"name": "scripts", "mountPath": "/scripts"}]
+    for entry in cluster.settings(has_shared_folder=True)["volumes"].split(", "):
+        claim, path, *_ = entry.split(":")
+        volumes.append({"name": claim, "persistentVolumeClaim": {"claimName": claim}})
+        mounts.append({"name": claim, "mountPath": path})
+    container = {
+        "name": "torchrun",
+        "image": IMAGE,
+        "command": ["/bin/sh", "/scripts/run.sh"],
+        "env": [
+            {"name": "RANK", "value": str(rank)},
+            {"name": "ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            {"name": "OMP_NUM_THREADS", "value": "1"},
+        ],
+        "resources": {"requests": {"cpu": "1", "memory": str(TIER["resources"]["memory_bytes"])}},
+        "volumeMounts": mounts,
+    }
+    return {
+        "restartPolicy": "Never",
+        "securityContext": {"runAsUser": USER_ID, "runAsGroup": USER_ID},
+        "containers": [container],
+        "volumes": volumes,
+    }
+
+
+ENGINES = {"slurm": slurm, "ray": ray, "kubernetes": kubernetes}
 
 
 def measure(name: str, rounds: int) -> dict[str, Any]:
@@ -205,9 +309,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="+", choices=list(ENGINES), default=list(ENGINES))
     arguments = parser.parse_args()
-    cases = {
-        f"{name}_submit_to_first_step": measure(name, arguments.rounds) for name in arguments.only
-    }
+    cases = {}
+    for name in arguments.only:
+        try:
+            cases[f"{name}_submit_to_first_step"] = measure(name, arguments.rounds)
+        except NotInstalled as reason:
+            print(f"SKIPPED {name}: {reason}", file=sys.stderr, flush=True)
     if arguments.json:
         print(json.dumps({"bench": "engines", "cases": cases}))
 

@@ -4,7 +4,7 @@
 #   scripts/docker-test-engine.sh COMMAND…
 #
 # The command gets TEST_DOCKER_SOCKET and TEST_DOCKER_IMAGE (Debian with Python, because a registry
-# may not be available), or TEST_DOCKER_REASON if no engine can run here: tests skip with that
+# may not be available), TEST_DOCKER_REGISTRY (the program of a registry, empty without one), or TEST_DOCKER_REASON if no engine can run here: tests skip with that
 # reason. Images are cached in a folder, so the first run takes a minute or two, later ones seconds.
 set -euo pipefail
 
@@ -81,6 +81,19 @@ make_image() {
     rm -rf "$root"
 }
 
+# Unpacked and not installed, because Debian's package would start a registry on all addresses.
+unpack_registry() {
+    local folder=$cache/registry
+    if [ ! -x "$folder/usr/bin/docker-registry" ]; then
+        rm -rf "$folder.new" "$folder"
+        mkdir -p "$folder.new"
+        (cd "$folder.new" && apt-get download docker-registry && dpkg -x docker-registry_*.deb .) \
+            >"$log" 2>&1 || return 0
+        mv "$folder.new" "$folder"
+    fi
+    echo "$folder/usr/bin/docker-registry"
+}
+
 command=("$@")
 [ "$(id -u)" -eq 0 ] || without "starting one needs root"
 export PATH=$PATH:/usr/sbin:/sbin
@@ -92,4 +105,6 @@ docker images --quiet slipway-environment | sort -u |
     xargs --no-run-if-empty docker image rm --force >/dev/null
 docker image prune --force >/dev/null
 export TEST_DOCKER_SOCKET=$run/docker.sock TEST_DOCKER_IMAGE=$image
+TEST_DOCKER_REGISTRY=$(unpack_registry)
+export TEST_DOCKER_REGISTRY
 "${command[@]}"

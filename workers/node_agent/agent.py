@@ -50,6 +50,7 @@ from workers.node_agent.runner import NodeServices
 from workers.node_agent.sampler import Sampler
 from workers.node_agent.settings import AgentSettings
 from workers.node_agent.snapshots import SnapshotStore
+from workers.node_agent.task_container import TaskContainer
 from workers.node_agent.workspace_files import WorkspaceFiles
 
 log = logging.getLogger(__name__)
@@ -70,17 +71,24 @@ class Agent:
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
         self._folders = _claim_folders(settings)
+        self._container = (
+            None if settings.task_container is None else TaskContainer.wait(settings.task_container)
+        )
         self._folders.prepare(
-            launcher=Path(launcher.__path__[0]).resolve(), sdk=Path(slipway.__path__[0]).resolve()
+            launcher=Path(launcher.__path__[0]).resolve(),
+            sdk=Path(slipway.__path__[0]).resolve(),
+            copies=self._container is not None,
         )
         self._folders.connected.unlink(missing_ok=True)
-        self._gpus = Gpus()
+        self._gpus = Gpus(self._container.gpus if self._container else None)
         self._portal = Portal(settings.url)
         self._table = AttemptTable(self._folders)
         self._notifier = Notifier()
         self._isolation = Isolation.measure(settings, self._folders)
         log.info("isolation of projects: %s. %s", self._isolation.level, self._isolation.detail)
-        self._process = ProcessBackend(settings, self._folders, self._isolation)
+        self._process = ProcessBackend(
+            settings, self._folders, self._isolation, container=self._container
+        )
         self._backends = self._find_backends()
         self._disk = DiskLimits.of(settings, self._folders.root)
         self._facts = node_facts(settings, self._gpus, self._backends, self._disk)
@@ -106,7 +114,7 @@ class Agent:
             pass_env=settings.passed(),
         )
         files = WorkspaceFiles(self._portal, self._folders, self._isolation, self._disk)
-        ahead = BuildsAhead(self._builds, self._backends.get(self._process.name))
+        ahead = BuildsAhead(self._builds, self._backends, rooms.snapshots)
         self._reconciler = Reconciler(
             *(self._portal, rooms, self._shipper, self._gpus), files=files, builds_ahead=ahead
         )
@@ -206,7 +214,7 @@ class Agent:
 
         An allocation is for one workload, which waits for it, and torch takes seconds to import.
         """
-        if self._process.name not in self._backends:
+        if self._process.name not in self._backends or self._container is not None:
             return
         try:
             default = await self._builds.ensure(self._process, None, on_build=lambda: None)
@@ -236,7 +244,7 @@ class Agent:
 
     async def _maintain(self) -> None:
         while True:
-            if self._default is not None:
+            if self._default is not None and self._container is None:
                 default = self._default
                 self._process.warm.keep_warm(
                     default.runtime, default.readable, self._reconciler.prewarm

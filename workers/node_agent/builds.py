@@ -134,6 +134,8 @@ class Build:
             log=text,
             size_bytes=prepared.size_bytes if prepared else None,
             locked=prepared.locked if prepared else "",
+            image=prepared.image if prepared else "",
+            image_python=prepared.image_python if prepared else "",
         )
 
 

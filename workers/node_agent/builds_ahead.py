@@ -2,13 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from slipway.schemas.agent import BuildAheadRequest
-from workers.node_agent.backends.base import Backend
+from slipway.schemas.backends import BACKENDS, DEFAULT_BACKEND
+from workers.node_agent.backends.base import Backend, TaskCode
 from workers.node_agent.builds import EnvironmentBuilds
 from workers.node_agent.errors import StartError
+from workers.node_agent.snapshots import SnapshotStore
 
 log = logging.getLogger(__name__)
 # Builds for tasks are not counted: they start at once.
@@ -18,9 +21,12 @@ _AT_ONCE: Final = 1
 class BuildsAhead:
     """Serves the build requests that the portal lists for this node, each once."""
 
-    def __init__(self, builds: EnvironmentBuilds, backend: Backend | None) -> None:
+    def __init__(
+        self, builds: EnvironmentBuilds, backends: Mapping[str, Backend], snapshots: SnapshotStore
+    ) -> None:
         self._builds = builds
-        self._backend = backend
+        self._backends = backends
+        self._snapshots = snapshots
         self._limit = asyncio.Semaphore(_AT_ONCE)
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -35,15 +41,23 @@ class BuildsAhead:
                 self._tasks[request.id] = asyncio.create_task(self._build(request))
 
     async def _build(self, request: BuildAheadRequest) -> None:
-        if self._backend is None:
+        backend = self._backends.get(DEFAULT_BACKEND)
+        code = None
+        if request.image is not None:
+            builders = (name for name, info in BACKENDS.items() if info.builds_images)
+            backend = next(filter(None, map(self._backends.get, builders)), None)
+            fetch = partial(self._snapshots.fetch, request.image.snapshot)
+            code = TaskCode(fetch, request.image.resources, request.image.repository)
+        if backend is None:
             return
         async with self._limit:
             try:
                 await self._builds.ensure(
-                    self._backend,
+                    backend,
                     request.digest,
                     project=request.project,
-                    from_source=request.from_source,
+                    from_source=request.from_source or code is not None,
+                    code=code,
                     on_build=lambda: log.info("building %s ahead", request.digest[:12]),
                 )
             except StartError as error:

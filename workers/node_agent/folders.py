@@ -166,8 +166,12 @@ class NodeFolders:
         """Return a folder that does not exist, for an attempt refused before it has one."""
         return TaskFolder(self.tasks / f".{hashlib.sha256(handle.encode()).hexdigest()[:16]}")
 
-    def prepare(self, *, launcher: Path, sdk: Path) -> None:
-        """Create the folders, and give ranks access to the needed parts of our code only."""
+    def prepare(self, *, launcher: Path, sdk: Path, copies: bool = False) -> None:
+        """Create the folders, and give ranks access to the needed parts of our code only.
+
+        With `copies` they are there for tasks that see this folder and not our code.
+        """
+        place = _copy if copies else _link
         for folder in (
             *(self.root, self.tasks, self.persistent, self.cache),
             *(self.snapshots, self.environments, self.images, self.contacts),
@@ -181,8 +185,8 @@ class NodeFolders:
         self.shared.mkdir(mode=0o755, exist_ok=True)
         self.notification_socket.parent.mkdir(mode=0o755, exist_ok=True)
         for name in READABLE_PACKAGES:
-            _link(self.code / "workers" / name, launcher.parent / name)
-        _link(self.sdk / "slipway", sdk)
+            place(self.code / "workers" / name, launcher.parent / name)
+        place(self.sdk / "slipway", sdk)
         bundle_packages(self.sdk)
 
     def allow_traversal(self) -> None:
@@ -213,6 +217,14 @@ def _link(link: Path, target: Path) -> None:
     draft.unlink(missing_ok=True)
     draft.symlink_to(target)
     draft.replace(link)
+
+
+def _copy(copy: Path, source: Path) -> None:
+    """Copy a folder of our code, in place of what an earlier agent left there."""
+    if copy.is_symlink():
+        copy.unlink()
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def _short_folder(mark: str) -> Path:

@@ -27,9 +27,15 @@ class GpuUse:
 class Gpus:
     """Reads the GPUs. There are none on a machine without cards or without the library."""
 
-    def __init__(self) -> None:
+    def __init__(self, of_container: Iterable[tuple[str, GpuFacts]] | None = None) -> None:
+        """Read the cards of the machine, or take those that another container sees, by name."""
         self._handles: dict[str, Any] = {}
         self.facts: list[GpuFacts] = []
+        if of_container is not None:
+            for uuid, card in of_container:
+                self._handles[uuid] = None
+                self.facts.append(card)
+            return
         if pynvml is None:
             return
         try:

@@ -4,7 +4,7 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -116,6 +116,13 @@ class CpuLoad:
         return total - times[3] - times[4], total
 
 
+def _offered(measure: Callable[[], int], most: int | None, settings: AgentSettings) -> int:
+    """Return at most what is here. A task in another container has limits that are not ours."""
+    if most is not None and settings.task_container is not None:
+        return most
+    return min(measure(), most or sys.maxsize)
+
+
 def node_facts(
     settings: AgentSettings,
     gpus: Gpus,
@@ -125,8 +132,8 @@ def node_facts(
     """Everything the portal should know about this machine."""
     return NodeFacts(
         capacity=Resources(
-            cpu_millis=min(cpu_millis(), settings.offered_cpu_millis or sys.maxsize),
-            memory_bytes=min(memory_bytes(), settings.offered_memory_bytes or sys.maxsize),
+            cpu_millis=_offered(cpu_millis, settings.offered_cpu_millis, settings),
+            memory_bytes=_offered(memory_bytes, settings.offered_memory_bytes, settings),
             gpus=len(gpus.facts),
         ),
         gpus=gpus.facts,

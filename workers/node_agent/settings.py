@@ -51,6 +51,10 @@ class AgentSettings:
     stop_tasks_on_exit: bool = False
     # The place in an allocation of another scheduler. `data_dir` contains one folder for each then.
     allocation: AllocationSeat | None = None
+    # Socket for the container beside the agent's, in which the task of the allocation runs.
+    task_container: Path | None = None
+    # Accounts of registries, in the form of Docker's config.json.
+    registry_auth: Path | None = None
     # At most this much of the machine is offered.
     offered_cpu_millis: int | None = None
     offered_memory_bytes: int | None = None
@@ -163,6 +167,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--allocation", type=_node_name, help="name of the allocation of a scheduler to run in")
     add("--allocation-grace", type=float, default=30.0, help="seconds it waits after its SIGTERM")
     add("--allocation-patience", type=float, default=900.0, help="seconds to wait for the portal")
+    add("--task-container", type=Path, help="socket for the container that the task runs in")
+    add("--registry-auth", type=Path, help="file of accounts, like Docker's config.json, to push")
     add("--cpus", type=_cpus, help="offer at most so many CPUs, for example 1.5")
     add("--memory", type=_size, help="offer at most so much memory, for example 4GiB")
     add(
@@ -213,6 +219,8 @@ def read_settings(arguments: Sequence[str]) -> AgentSettings:
         pass_env=tuple(args.pass_env),
         docker_socket=args.docker_socket,
         docker_image=args.docker_image,
+        task_container=args.task_container,
+        registry_auth=args.registry_auth,
         warm_limit=args.warm_limit,
         stop_tasks_on_exit=args.stop_tasks_on_exit or seat is not None,
         allocation=seat,

@@ -44,7 +44,7 @@ class AllocationOrder:
     `time_limit` is None for the engine's own default, and `grace` is the time between the signal
     that ends an allocation and the kill. `account` is the person's account in the engine's system,
     empty where all work of a pool has one owner. `project` is the slug of the project, which never
-    changes and no other project ever gets.
+    changes and no other project ever gets. With `image` the task runs in that image of the project.
     """
 
     name: str
@@ -57,6 +57,15 @@ class AllocationOrder:
     join_tokens: tuple[str, ...]
     account: str = ""
     project: str = ""
+    image: "OrderedImage | None" = None
+
+
+@dataclass(frozen=True)
+class OrderedImage:
+    """An image in a registry, by digest, and the path of the Python in it."""
+
+    reference: str
+    python: str
 
 
 @dataclass(frozen=True)
@@ -146,6 +155,9 @@ class EngineKind(Protocol):
     def open(self, pool: str, settings: Mapping[str, Any]) -> Engine:
         """Return the engine of a pool, given the pool's id."""
 
+    def runs_images(self, settings: Mapping[str, Any]) -> bool:
+        """Return whether a pool with these settings runs tasks in images of projects."""
+
     def needs_account(self, settings: Mapping[str, Any]) -> bool:
         """Return True if work belongs to the account of the person who submits it."""
 
@@ -160,6 +172,11 @@ class EngineKind(Protocol):
 
 
 _KINDS: dict[str, EngineKind] = {}
+
+
+def runs_images(name: str, settings: Mapping[str, Any]) -> bool:
+    """Return whether pools of a kind, with these settings, run images of projects."""
+    return name in _KINDS and _KINDS[name].runs_images(settings)
 
 
 def register_engine(name: str, kind: EngineKind) -> None:

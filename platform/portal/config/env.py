@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from portal.config.env_file import ENV_FILE_VARIABLE, SettingsError, env_file, read_dotenv
-from portal.config.env_ports import PortSettings
+from portal.config.image_settings import ImageSettings
 from portal.config.keyfiles import redis_password
 from slipway.schemas.hosts import authorities_of, parse_authority
 
@@ -37,7 +37,7 @@ CLIENT_VARIABLES = frozenset(
 )
 
 
-class Env(PortSettings):
+class Env(ImageSettings):
     """The settings. SLIPWAY_DATA_DIR sets the field `data_dir`, and so on, except for aliases."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -148,6 +148,8 @@ def agent_spec(settings: Env, environ: dict[str, str]) -> ProcessSpec:
     ]
     if settings.job_python:
         argv += ["--python", settings.job_python]
+    if settings.image_registry_auth:
+        argv += ["--registry-auth", settings.image_registry_auth]
     return ProcessSpec(
         name="agent",
         argv=tuple(argv),

@@ -45,6 +45,7 @@ def _body(code: str, requested: NotebookJobSpec) -> JobIn:
         requirements=requested.requirements,
         environment=requested.environment,
         max_hours=requested.max_hours,
+        pool=requested.pool,
     )
 
 

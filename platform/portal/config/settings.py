@@ -36,6 +36,7 @@ SLIPWAY_RELAY_FOLDER = partial(relay_folder, ENV)
 # Packages that nodes install for tasks without an environment.
 SLIPWAY_JOB_REQUIREMENTS = ROOT / "requirements" / "jobs.txt"
 SLIPWAY_PACKAGE_INDEXES = ENV.package_indexes
+SLIPWAY_IMAGE_REGISTRY = ENV.image_registry
 SLIPWAY_VULNERABILITIES_URL = ENV.vulnerabilities_url
 SLIPWAY_VULNERABILITIES_EXCEPT = ENV.vulnerabilities_except
 SLIPWAY_CONDA_CHANNELS = ENV.conda_channels

@@ -21,6 +21,7 @@ class NotebookJobSpec:
     requirements: str = ""
     environment: str | None = None
     max_hours: float | None = None
+    pool: str | None = None
 
 
 class Jobs(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from portal.compute.models import EnvironmentVersion
+from portal.compute.models import EnvironmentVersion, Pool
 from portal.compute.services.conda_environments import CondaSource
 from portal.compute.services.default_environment import satisfies
 from portal.compute.services.environments import (
@@ -26,10 +26,9 @@ from portal.training.conda_sources import (
     unused_in_container,
 )
 from portal.training.image_sources import (
+    ImageUse,
     about_image,
     image_source,
-    refused_without_container,
-    unused_dockerfile,
 )
 from portal.training.lock_files import LockUnreadable, poetry_requirements, uv_requirements
 from portal.training.project_folder import ProjectFolder
@@ -177,16 +176,18 @@ def packages_of(
     folder: ProjectFolder | None,
     python: Callable[[], JobPython],
     backend: str,
+    pool: Pool | None = None,
 ) -> JobPackages:
     """Return the packages of a job: those of the request, or of the files nearest to its script.
 
     `requirements` is a text, empty for none, None to use what the folder names. `file` is a path in
-    the folder. Without a `folder` nothing is found. A Dockerfile counts where the back end builds
-    images, and files of conda where it does not. `python` is not called where the packages bring
-    their own. Raises InvalidInput for a line or a file that cannot be used.
+    the folder. Without a `folder` nothing is found. A Dockerfile counts where the back end or the
+    `pool` runs images, and files of conda where the back end does not. `python` is not called
+    where the packages bring their own. Raises InvalidInput for a line or a file that cannot be
+    used.
     """
     collector = _Collector(folder, python, in_container=not BACKENDS[backend].uses_pythons)
-    collector.builds_images = BACKENDS[backend].builds_images
+    collector.images = ImageUse.of(backend, pool)
     packages = _packages_for(requirements, file, script, folder, collector)
     if packages.has_own_python:
         return packages
@@ -237,8 +238,8 @@ def _of_file(collector: "_Collector", folder: ProjectFolder | None, file: str) -
             next_step="Name a requirements file by its path from the folder.",
         )
     if is_dockerfile(path):
-        if not collector.builds_images:
-            raise refused_without_container(path)
+        if not collector.images.is_possible:
+            raise collector.images.refusal(path)
         return _image_of(folder, path, [])
     collector.add_source(path)
     return collector.packages(path, "")
@@ -263,7 +264,7 @@ def _discovered(collector: "_Collector", folder: ProjectFolder, script: str) -> 
     file = ""
     for at in folders_of(script):
         paths = [posixpath.join(at, name) for name in SOURCES]
-        if collector.builds_images:
+        if collector.images.is_possible:
             paths.insert(0, posixpath.join(at, DOCKERFILE))
         present = [path for path in paths if folder.has(path)]
         usable = [path for path in present if collector.is_source(path)]
@@ -277,7 +278,9 @@ def _discovered(collector: "_Collector", folder: ProjectFolder, script: str) -> 
         return _image_of(folder, file, unused, unread)
     if file:
         collector.add_source(file)
-    others = [unused_dockerfile(path) for path in dockerfiles if not collector.builds_images]
+    others = []
+    if not collector.images.is_possible:
+        others = [collector.images.about_unused(path) for path in dockerfiles]
     others += map(unused_in_container, unread)
     explanation = " ".join([*others, _about_others(file, unused)]).strip()
     unread += dockerfiles
@@ -299,7 +302,7 @@ class _Collector:
     folder: ProjectFolder | None
     python: Callable[[], JobPython]
     in_container: bool = False
-    builds_images: bool = False
+    images: ImageUse = field(default_factory=ImageUse)
     lines: list[RequirementLine] = field(default_factory=list)
     python_path: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)

@@ -44,6 +44,7 @@ from portal.workloads.lifecycle import (
     allocation_sources,
 )
 from portal.workloads.models import Allocation, Lease, Workload
+from portal.workloads.pool_images import ImageFailed, ImageWait, image_for
 from portal.workloads.ports import kind_of
 from portal.workloads.queue import Queue
 from portal.workloads.transitions import add_event, locked, move
@@ -181,6 +182,18 @@ def _commit(pool: Pool, workload_id: str) -> Allocation | None:
 def _submit(engine: Engine, allocation: Allocation) -> None:
     """Ask the engine for an allocation. Repeated until it has answered. Raises EngineAway."""
     workload = allocation.workload
+    try:
+        image = image_for(allocation)
+    except ImageFailed as failure:
+        _conclude(allocation, EndCause.FAILED, str(failure), failure=ReasonCode.ENVIRONMENT_FAILED)
+        return
+    if isinstance(image, ImageWait):
+        # The engine has not been asked yet.
+        if _is_wanted(allocation):
+            _note_detail(allocation, image.reason)
+        else:
+            _conclude(allocation, EndCause.CANCELLED, "")
+        return
     if not _is_wanted(allocation):
         # It may have reached the engine, so it is submitted and then stopped as every other.
         log.info("an order is followed by its end", allocation=allocation.pk)
@@ -204,16 +217,19 @@ def _submit(engine: Engine, allocation: Allocation) -> None:
         join_tokens=tuple(tokens),
         account=allocation.account,
         project=workload.project.slug,
+        image=image,
     )
     try:
         handle = engine.submit(order)
     except EngineRefused as refusal:
-        _conclude(allocation, EndCause.FAILED, str(refusal), is_refused=True)
+        text = f"{engine_label(allocation.pool.engine)} refused it: {refusal}"
+        _conclude(allocation, EndCause.FAILED, text, failure=ReasonCode.START_FAILED)
         return
     rows = Allocation.objects.filter(
         pk=allocation.pk, state__in=allocation_sources(AllocationState.SUBMITTED)
     )
-    if rows.update(state=AllocationState.SUBMITTED, handle=handle):
+    # The detail was why it could not be submitted yet.
+    if rows.update(state=AllocationState.SUBMITTED, handle=handle, detail=""):
         allocation.state, allocation.handle = AllocationState.SUBMITTED, handle
         add_event(
             workload,
@@ -240,11 +256,15 @@ def _follow(engine: Engine, allocation: Allocation, report: AllocationReport) ->
     if report.phase is AllocationPhase.ENDED:
         _conclude(allocation, report.cause or EndCause.FINISHED, report.detail)
         return
-    detail = shorten(report.detail, 500)
-    if detail != allocation.detail:
-        Allocation.objects.open().filter(pk=allocation.pk).update(detail=detail)
+    _note_detail(allocation, report.detail)
     if not _is_wanted(allocation) and _may_ask_to_stop(allocation):
         engine.stop(allocation.handle, account=allocation.account)
+
+
+def _note_detail(allocation: Allocation, detail: str) -> None:
+    detail = shorten(detail, 500)
+    if detail != allocation.detail:
+        Allocation.objects.open().filter(pk=allocation.pk).update(detail=detail)
 
 
 def _is_heard(allocation: Allocation) -> bool:
@@ -270,9 +290,12 @@ def _may_ask_to_stop(allocation: Allocation) -> bool:
 
 
 def _conclude(
-    allocation: Allocation, cause: EndCause, detail: str, *, is_refused: bool = False
+    allocation: Allocation, cause: EndCause, detail: str, *, failure: ReasonCode | None = None
 ) -> None:
-    """Record the end of an allocation, with what follows for its workload and its nodes."""
+    """Record the end of an allocation, with what follows for its workload and its nodes.
+
+    With `failure` the workload fails for good, and `detail` is the whole reason.
+    """
     with transaction.atomic():
         workload = locked(allocation.workload_id)
         rows = Allocation.objects.filter(
@@ -287,7 +310,7 @@ def _conclude(
         record_bill(allocation, workload, ended_at=timestamp)
         workload.refresh_from_db()
         if workload.status == WorkloadState.QUEUED:
-            _conclude_waiting(allocation, workload, cause, detail, is_refused=is_refused)
+            _conclude_waiting(allocation, workload, cause, detail, failure)
 
 
 def _close_leases(allocation: Allocation, workload: Workload, cause: EndCause, detail: str) -> None:
@@ -332,16 +355,16 @@ def _conclude_waiting(
     workload: Workload,
     cause: EndCause,
     detail: str,
-    *,
-    is_refused: bool,
+    failure: ReasonCode | None,
 ) -> None:
     """Decide about a workload that waits: its allocation ended before, or with, its placement."""
     is_current = workload.epoch <= allocation.epoch <= workload.epoch + 1
     if not is_current or allocation.stopped_at is not None:
         return
+    if failure is not None:
+        _end(workload, WorkloadState.FAILED, failure, detail)
+        return
     text = _end_text(allocation.pool, cause, detail)
-    if is_refused:
-        text = f"{engine_label(allocation.pool.engine)} refused it: {detail}"
     if cause is EndCause.CANCELLED:
         _end(workload, WorkloadState.STOPPED, ReasonCode.USER, text)
         return
@@ -360,7 +383,7 @@ def _conclude_waiting(
             add_event(workload, kind="queued", message=text)
         return
     earlier = Allocation.objects.filter(workload=workload, epoch=allocation.epoch)
-    if is_refused or earlier.count() >= _FALSE_STARTS:
+    if earlier.count() >= _FALSE_STARTS:
         _end(workload, WorkloadState.FAILED, ReasonCode.START_FAILED, text)
     else:
         add_event(workload, kind="queued", message=f"Trying again: {text}")

@@ -49,6 +49,8 @@ def pool_reason(workload: Workload, pool: Pool) -> str:
         requests = count_noun(pool.most_requests, "request")
         return f"pool {pool.name} takes {requests} at once, and others are ahead."
     if not allocation.handle:
+        if allocation.detail:
+            return allocation.detail
         return f"it is being submitted to pool {pool.name}."
     if allocation.detail:
         return f"{engine} says about {allocation.handle}: {allocation.detail.rstrip('.')}."

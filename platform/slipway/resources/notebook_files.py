@@ -152,6 +152,7 @@ class NotebookFiles:
         requirements: str | None = None,
         environment: str | None = None,
         max_hours: float | None = None,
+        pool: str | None = None,
     ) -> NotebookRunOut:
         """Run a version as a job, `params` in place of its parameters. `notebook` is an id."""
         body = build(
@@ -163,6 +164,7 @@ class NotebookFiles:
             requirements=requirements,
             environment=environment,
             max_hours=max_hours,
+            pool=pool,
         )
         segments = (*_path(project, notebook), "run")
         return self._connection.fetch(NotebookRunOut, "POST", *segments, body=body)

@@ -272,16 +272,29 @@ class DesiredTask(AnswerSchema):
     spec: TaskSpec | None = None
 
 
+class ImagePush(AnswerSchema):
+    """An image to build from the code `snapshot` within `resources`, and to push.
+
+    `repository` has no tag: the image is known by its digest there.
+    """
+
+    snapshot: str
+    resources: Resources
+    repository: str
+
+
 class BuildAheadRequest(AnswerSchema):
     """An environment to build for a project before a task needs it.
 
     Without `from_source` only wheels of indexes are installed, so that no code of the project runs.
+    With `image` it is an image of a Dockerfile, which jobs in a pool run in.
     """
 
     id: str
     project: str
     digest: str
     from_source: bool = False
+    image: ImagePush | None = None
 
 
 class DesiredState(AnswerSchema):
@@ -412,6 +425,8 @@ class EnvironmentReport(RequestSchema):
     log: Annotated[str, Field(max_length=65_536)] = ""
     size_bytes: Count | None = None
     locked: Annotated[str, Field(max_length=262_144)] = ""
+    image: Annotated[Line, Field(max_length=500)] = ""
+    image_python: Annotated[Line, Field(max_length=200)] = ""
 
 
 class LogAnswer(AnswerSchema):

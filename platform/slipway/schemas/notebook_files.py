@@ -113,7 +113,8 @@ class VerifyIn(RequestSchema):
 class RunIn(RequestSchema):
     """A version of a notebook to run as a job, with values for its cell tagged `parameters`.
 
-    `environment` is a named environment of the project, for a run without requirements.
+    `environment` is a named environment of the project, for a run without requirements. With `pool`
+    another scheduler decides when and where it runs.
     """
 
     version: VersionNumber | None = None
@@ -123,6 +124,7 @@ class RunIn(RequestSchema):
     requirements: Annotated[Text, Field(max_length=200_000)] = ""
     environment: EnvironmentReference | None = None
     max_hours: Number | None = Field(default=None, gt=0, le=8760)
+    pool: Slug | None = None
 
 
 class NotebookVersionOut(AnswerSchema):

@@ -80,6 +80,35 @@ def test_two_tasks_train_in_two_pods(slipway: RunningPortal, cluster: Kubernetes
     assert [pod.status.phase for pod in pods] == ["Succeeded", "Succeeded"]
 
 
+def test_the_times_of_pods_are_beside_the_bill(
+    slipway: RunningPortal, cluster: KubernetesCluster
+) -> None:
+    with slipway.client("root") as root:
+        before = root.get("/pools/twin/usage").json()["allocations"]
+        job_id = submit(root, script="import time; time.sleep(3)", nodes=2)
+        assert wait_for_state(root, job_id, "succeeded", "failed")["state"] == "succeeded"
+
+        def usage() -> dict[str, Any]:
+            answer: dict[str, Any] = root.get("/pools/twin/usage").json()
+            return answer
+
+        wait_for(lambda: usage()["accounted"] == before + 1, "accounting", within_s=120)
+        latest = usage()["latest"][0]
+        pods = [pod for pod in cluster.pods() if pod.metadata.name.startswith(latest["handle"])]
+    spans = [
+        (
+            pod.status.container_statuses[0].state.terminated.finished_at - pod.status.start_time
+        ).total_seconds()
+        for pod in pods
+    ]
+    assert len(spans) == 2
+    assert abs(latest["accounted_s"] - sum(spans)) <= 1
+    assert latest["resources"] == "pods=2,cpu=500m,memory=1024Mi"
+    # Pods hold their node from before the agents join until after they have left.
+    assert latest["billed_s"] < latest["accounted_s"]
+    assert latest["billed_nano_usd"] < latest["accounted_nano_usd"]
+
+
 def test_a_task_is_the_user_of_the_pool_and_has_no_token_of_the_cluster(
     slipway: RunningPortal, cluster: KubernetesCluster
 ) -> None:

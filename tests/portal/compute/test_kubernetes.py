@@ -4,12 +4,13 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from portal.compute.adapters.engines.kubernetes import manifests
+from portal.compute.adapters.engines.kubernetes.pod_times import TIMES, times_of, usage_of
 from portal.compute.adapters.engines.kubernetes.reports import (
     Surroundings,
     by_pod,
@@ -18,7 +19,13 @@ from portal.compute.adapters.engines.kubernetes.reports import (
     waiting_reason,
 )
 from portal.compute.adapters.engines.kubernetes.settings import KubernetesSettings
-from portal.compute.engines import AllocationOrder, AllocationPhase, EndCause
+from portal.compute.engines import (
+    AllocationOrder,
+    AllocationPhase,
+    EndCause,
+    OrderedImage,
+    Usage,
+)
 from portal.compute.models import Pool
 from portal.compute.resources import Amount
 from portal.compute.services.pool_accounts import account_name
@@ -341,3 +348,70 @@ def test_the_last_warning_explains_a_pod_that_does_not_start() -> None:
         for text, at in (("later", "2026-01-01T10:00:01Z"), ("first", "2026-01-01T10:00:00Z"))
     ]
     assert waiting_reason(pod, Surroundings(by_pod(events), {})) == "FailedMount: later"
+
+
+def _times_pod(name: str, started: str, finished: str | None) -> dict[str, Any]:
+    state = {"terminated": {"finishedAt": finished}} if finished else {"running": {}}
+    status = {"startTime": started, "containerStatuses": [{"state": state}]}
+    return {"metadata": {"name": name}, "status": status}
+
+
+def test_the_times_of_pods_are_the_usage_of_an_allocation() -> None:
+    anchor = _anchor(PLAIN)
+    first, second = f"{ORDER.name}-0", f"{ORDER.name}-1"
+    running = [_times_pod(name, "2026-11-30T10:00:00+00:00", None) for name in (first, second)]
+    noted = times_of(anchor, running, now=0.0)
+    anchor["metadata"]["annotations"][TIMES] = noted
+    assert usage_of(anchor) is None
+    # One has ended, and the other was deleted and is gone.
+    start = datetime(2026, 11, 30, 10, tzinfo=UTC).timestamp()
+    ended = [_times_pod(first, "2026-11-30T10:00:00+00:00", "2026-11-30T10:01:40+00:00")]
+    anchor["metadata"]["annotations"][TIMES] = times_of(anchor, ended, now=start + 120)
+    assert times_of(anchor, [], now=start + 999) == anchor["metadata"]["annotations"][TIMES]
+    resources = "pods=2,cpu=3000m,memory=4096Mi,nvidia.com/gpu=2"
+    assert usage_of(anchor) == Usage(110, 2, 330, resources)
+
+
+def test_an_allocation_without_a_started_pod_has_used_nothing() -> None:
+    pending = {"metadata": {"name": f"{ORDER.name}-0"}, "status": {"phase": "Pending"}}
+    assert times_of(_anchor(PLAIN), [pending], now=0.0) == ""
+    assert usage_of(_anchor(PLAIN)) == Usage(0, 0, 0)
+
+
+IMAGE = OrderedImage(f"registry.test/slipway/prj_1@sha256:{'ab' * 32}", "/usr/bin/python3")
+
+
+@pytest.mark.parametrize("settings", [EVERYTHING, PLAIN])
+def test_a_pod_with_an_image_of_a_project_keeps_the_schema_and_its_limits(
+    settings: KubernetesSettings,
+) -> None:
+    anchor = _anchor(settings, replace(ORDER, image=IMAGE))
+    for pod in manifests.pods_of(anchor):
+        assert not list(faults_of(pod, "V1Pod", "Pod"))
+        spec = pod["spec"]
+        (first,) = spec["initContainers"]
+        agent, task = spec["containers"]
+        assert [first["image"], task["image"]] == [IMAGE.reference] * 2
+        assert agent["image"] == settings.image
+        assert agent["command"][-6:-4] == ["--task-container", "/run/slipway/task"]
+        # The token is in the agent's container alone.
+        assert "env" not in task
+        assert "env" not in first
+        for container in (first, agent, task):
+            context = container["securityContext"]
+            assert context == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+        memory = sum(int(each["resources"]["requests"]["memory"]) for each in (agent, task))
+        assert memory == ORDER.amount.memory_bytes
+        cpus = [each["resources"]["requests"]["cpu"] for each in (agent, task)]
+        assert cpus == ["50m", "1450m"]
+        assert "nvidia.com/gpu" not in agent["resources"]["limits"]
+        assert task["resources"]["limits"]["nvidia.com/gpu"] == "1"
+        shared = {mount["mountPath"] for mount in task["volumeMounts"]}
+        assert {settings.folder, "/run/slipway", "/dev/shm"} <= shared  # noqa: S108
+
+
+def test_a_pod_waits_with_the_words_about_the_image_of_its_project() -> None:
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
+    pod = _status(_pods(PLAIN)[0], "Pending", initContainerStatuses=[{"state": waiting}])
+    reason = waiting_reason(pod, Surroundings({}, {}))
+    assert reason == "ImagePullBackOff: Back-off pulling image"

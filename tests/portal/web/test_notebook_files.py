@@ -6,6 +6,7 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
+from portal.compute.services.pools import create_pool
 from portal.notebooks.models import NotebookRun
 from portal.training.models import Job
 from portal.training.wiring import JOB
@@ -179,6 +180,25 @@ def test_a_run_is_filled_in_priced_and_started(browser: Client, at: str) -> None
     assert "Output notebook" in job
     shown = browser.get(f"/p/vision/notebooks/runs/{run.pk}").content.decode()
     assert "It appears here while the job runs." in shown
+
+
+def test_a_run_is_sent_to_a_pool(browser: Client, at: str) -> None:
+    make_machine("lab")
+    make_tier("small", nano_usd_per_hour=3_600_000_000)
+    assert 'name="pool"' not in browser.get(f"{at}/run").content.decode()
+    create_pool(name="twin", engine="local", settings={"places": 2}, price_percent=50)
+    page = browser.get(f"{at}/run").content.decode()
+    assert "twin · Local processes" in page
+    fields = {"tier": "small", "params": "", "pool": "twin", "max_hours": "2"}
+    quote = text_of(browser.post(f"{at}/quote", fields))
+    assert "At most $3.60" in quote
+    gone = browser.post(f"{at}/run", fields | {"pool": "none"})
+    assert gone.status_code == 422
+    assert "There is no pool none" in gone.content.decode()
+    assert browser.post(f"{at}/run", fields).status_code == 302
+    pool = NotebookRun.objects.get().workload.pool
+    assert pool is not None
+    assert pool.name == "twin"
 
 
 def test_runs_beyond_the_newest_are_counted(

@@ -72,7 +72,8 @@ class PreparedEnvironment:
 
     `locked` are its exact versions, one requirement per line, or empty if they are unknown.
     `readable` are the folders that tasks need for it, as the agent recorded them. The environment
-    itself is not queried for them. `variables` are those that its processes get.
+    itself is not queried for them. `variables` are those that its processes get. `image` is the
+    reference of an image that was pushed, with its digest, and `image_python` its interpreter.
     """
 
     runtime: str
@@ -80,17 +81,21 @@ class PreparedEnvironment:
     locked: str = ""
     readable: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
+    image: str = ""
+    image_python: str = ""
 
 
 @dataclass(frozen=True)
 class TaskCode:
     """The code of a task, which an image is built from, with the resources that a build may use.
 
-    `fetch` returns the folder of the unpacked snapshot, which nobody changes.
+    `fetch` returns the folder of the unpacked snapshot, which nobody changes. With `repository`
+    the image is pushed there.
     """
 
     fetch: Callable[[], Awaitable[Path]]
     resources: Resources
+    repository: str = ""
 
 
 class BuildLog(Protocol):

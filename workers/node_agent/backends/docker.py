@@ -74,7 +74,9 @@ class DockerBackend:
         self._engine = Engine(settings.docker_socket)
         self._images = ImageStore(self._engine, settings.docker_image)
         self._records = ImageRecords(folders.images)
-        self._project_images = ProjectImages(self._engine, self._records, self._disk)
+        self._project_images = ProjectImages(
+            self._engine, self._records, self._disk, settings.registry_auth
+        )
 
     def is_available(self) -> bool:
         """Return whether a Docker engine responds."""

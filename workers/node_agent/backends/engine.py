@@ -207,6 +207,25 @@ class Engine:
 
         await self._stream(begin, on_event)
 
+    async def push(
+        self,
+        repository: str,
+        tag: str,
+        account: dict[str, str],
+        on_event: Callable[[dict[str, Any]], Awaitable[None]],
+    ) -> None:
+        """Push an image, with this account alone. Raises EngineError."""
+
+        def begin(client: _Client) -> Iterator[dict[str, Any]]:
+            # An empty account makes the package read that of the agent's user.
+            auth = account or {"username": "", "password": ""}
+            events: Iterator[dict[str, Any]] = client.push(
+                repository, tag, stream=True, decode=True, auth_config=auth
+            )
+            return events
+
+        await self._stream(begin, on_event)
+
     async def limit_processes(self, container: str, count: int) -> None:
         """Limit the processes of a container that a build has created. Raises EngineError."""
         await self.call(lambda docker: docker.limit_processes(container, count))

@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -19,6 +20,16 @@ _OWN_VARIABLES: Final = frozenset(
 _OWN_PREFIXES: Final = ("SLIPWAY_", "NVIDIA_VISIBLE_DEVICES")
 
 
+def environment_of(variables: Iterable[str]) -> dict[str, str]:
+    """Return variables `NAME=VALUE` of an image without those that the platform decides."""
+    pairs = (line.partition("=") for line in variables)
+    return {
+        name: value
+        for name, _, value in pairs
+        if name not in _OWN_VARIABLES and not name.startswith(_OWN_PREFIXES)
+    }
+
+
 @dataclass(frozen=True)
 class ImageRecord:
     """A ready image: its id, its interpreter, and what its configuration sets."""
@@ -33,12 +44,7 @@ class ImageRecord:
     @property
     def environment(self) -> dict[str, str]:
         """The variables that ENV sets, without those that the platform decides."""
-        pairs = (line.partition("=") for line in self.variables)
-        return {
-            name: value
-            for name, _, value in pairs
-            if name not in _OWN_VARIABLES and not name.startswith(_OWN_PREFIXES)
-        }
+        return environment_of(self.variables)
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> Self:

@@ -58,6 +58,7 @@ from workers.node_agent.leftovers import remove_leftovers
 from workers.node_agent.ownership import chown_tree
 from workers.node_agent.settings import AgentSettings
 from workers.node_agent.short_paths import remove_short_link, short_link
+from workers.node_agent.task_container import TaskContainer
 from workers.node_agent.warm_pool import CannotFork, WarmPool, boot
 
 log = logging.getLogger(__name__)
@@ -92,9 +93,16 @@ class ProcessBackend:
     notifies_as_other_user = False
 
     def __init__(
-        self, settings: AgentSettings, folders: NodeFolders, isolation: Isolation | None = None
+        self,
+        settings: AgentSettings,
+        folders: NodeFolders,
+        isolation: Isolation | None = None,
+        *,
+        container: TaskContainer | None = None,
     ) -> None:
+        """Start shims on this machine, or one of them in a container beside the agent's."""
         self._settings = settings
+        self._container = container
         self._folders = folders
         self._isolation = isolation or Isolation.none()
         self._disk = DiskLimits.of(settings, folders.root)
@@ -151,6 +159,11 @@ class ProcessBackend:
         _code: TaskCode | None = None,
     ) -> PreparedEnvironment:
         """Build the virtual environment. None stands for the default environment."""
+        if self._container is not None:
+            image = self._container
+            return PreparedEnvironment(
+                image.python, readable=image.readable, variables=image.variables
+            )
         if spec is not None and spec.dockerfile:
             raise StartError(
                 "The environment is an image of a Dockerfile, which needs the back end docker.",
@@ -181,7 +194,7 @@ class ProcessBackend:
         except OSError as error:
             raise StartError(f"The task's folder could not be created: {error}.") from error
         flavour = order.spec.warm
-        if flavour is not None:
+        if flavour is not None and self._container is None:
             # Warm processes have those of the node already.
             of_node = self._settings.passed().items()
             of_environment = dict((order.environment or {}).items() - of_node)
@@ -208,7 +221,8 @@ class ProcessBackend:
         )
         # Several agents of one machine create their groups in the same parent.
         group = f"{self._folders.mark}-{handle_of(order.key)}"
-        cgroup = self._cgroups.create(group, limits)
+        # The limits of another container are those that it was given.
+        cgroup = Cgroup() if self._container else self._cgroups.create(group, limits)
         write_atomically(folder.path / _GROUPS, json.dumps(asdict(cgroup)))
         contact = self._folders.contact(handle_of(order.key))
         contact.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -251,6 +265,7 @@ class ProcessBackend:
             first_rank=spec.first_rank,
             gpus=order.gpus,
             cgroup=cgroup,
+            in_container=self._container is not None,
             confined=SandboxBoundary(
                 level=self._isolation.level,
                 readable=(*self._settings.readable, *order.readable),
@@ -279,6 +294,8 @@ class ProcessBackend:
 
     def _short_tmp(self, folder: TaskFolder) -> str:
         """A short path of TMPDIR. A sandbox shows it as /tmp anyway."""
+        if self._container is not None:
+            return ""  # a link here would not be there
         if self._isolation.level == "namespaces":
             return "/tmp"  # noqa: S108 - the sandbox's own
         return short_link(folder.tmp)
@@ -294,11 +311,16 @@ class ProcessBackend:
         return True
 
     async def _start_cold(self, handle: str, launch: Launch) -> None:
-        process = self._spawn_shim(launch)
-        self._started[handle] = process
+        data = launch.to_json().encode()
         try:
-            # A launch with a large environment exceeds a pipe's buffer. The shim reads immediately.
-            await asyncio.to_thread(_send_launch, process, launch.to_json().encode())
+            if self._container is not None:
+                log_file = launch.folder.shim_log
+                await asyncio.to_thread(self._container.start, self._shim_argv(), data, log_file)
+            else:
+                process = self._spawn_shim(launch)
+                self._started[handle] = process
+                # A large launch exceeds a pipe's buffer. The shim reads immediately.
+                await asyncio.to_thread(_send_launch, process, data)
         except OSError as error:
             raise StartError(
                 f"The task's supervisor rejected its start message: {error}."
@@ -308,10 +330,7 @@ class ProcessBackend:
     def _spawn_shim(self, launch: Launch) -> subprocess.Popen[bytes]:
         with launch.folder.shim_log.open("ab") as shim_log:
             return subprocess.Popen(
-                [
-                    *(sys.executable, "-I", "-S", "-c", boot("shim", isolated=True)),
-                    str(self._folders.code),
-                ],
+                [sys.executable, *self._shim_argv()],
                 env={"LANG": "C.UTF-8"},
                 cwd="/",
                 stdin=subprocess.PIPE,
@@ -319,6 +338,9 @@ class ProcessBackend:
                 stderr=shim_log,
                 start_new_session=True,
             )
+
+    def _shim_argv(self) -> list[str]:
+        return ["-I", "-S", "-c", boot("shim", isolated=True), str(self._folders.code)]
 
     async def _wait_for_claim(self, state: StateFolder, launch: Launch, *, within_s: float) -> None:
         loop = asyncio.get_running_loop()

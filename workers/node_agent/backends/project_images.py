@@ -17,6 +17,7 @@ import tarfile
 import tempfile
 import time
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,7 @@ from workers.node_agent.backends.base import BuildLog, PreparedEnvironment, Task
 from workers.node_agent.backends.build_progress import BuildProgress
 from workers.node_agent.backends.engine import BuildLimits, Engine, EngineError
 from workers.node_agent.backends.image_records import ImageRecord, ImageRecords
+from workers.node_agent.backends.registry_push import RegistryPush
 from workers.node_agent.build_steps import build_variables
 from workers.node_agent.disk_limits import DiskLimits
 from workers.node_agent.errors import StartError
@@ -67,8 +69,16 @@ _OF_THE_NODE = re.compile(r"PIP_(?:CERT|CLIENT_CERT|CONFIG_FILE|CACHE_DIR)|.*_(?
 class ProjectImages:
     """The images of Dockerfiles on one engine."""
 
-    def __init__(self, engine: Engine, records: ImageRecords, disk: DiskLimits) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        records: ImageRecords,
+        disk: DiskLimits,
+        accounts: Path | None = None,
+    ) -> None:
+        """`accounts` is a file like Docker's `config.json`, to push images with."""
         self._engine = engine
+        self._push = RegistryPush(engine, accounts)
         self._records = records
         self._disk = disk
 
@@ -93,7 +103,7 @@ class ProjectImages:
         try:
             if record is not None and await self._exists(record.image):
                 self._records.touch(tag)
-                return PreparedEnvironment(tag, size_bytes=record.size_bytes)
+                return await self._prepared(record, tag, code, build_log)
             async with asyncio.timeout(_BUILD_WITHIN_S):
                 record = await self._build(spec, build_log, code, tag, user)
         except TimeoutError as error:
@@ -107,7 +117,26 @@ class ProjectImages:
         self._records.write(tag, record)
         await self._remove_old()
         build_log.write(f"Ready: {record.size_bytes >> 20} MiB, Python {record.version}.\n")
-        return PreparedEnvironment(tag, size_bytes=record.size_bytes)
+        return await self._prepared(record, tag, code, build_log)
+
+    async def _prepared(
+        self, record: ImageRecord, tag: str, code: TaskCode, build_log: BuildLog
+    ) -> PreparedEnvironment:
+        """Return an image that is here, pushed if the code says where. Raises StartError."""
+        prepared = PreparedEnvironment(tag, size_bytes=record.size_bytes)
+        if not code.repository:
+            return prepared
+        try:
+            image = await self._push.push(
+                record.image, code.repository, tag.partition(":")[2], build_log
+            )
+        except EngineError as error:
+            raise StartError(
+                f"The image could not be pushed to {code.repository}: {str(error).rstrip('.')}.",
+                ReasonCode.ENVIRONMENT_FAILED,
+            ) from error
+        build_log.write(f"Pushed: {image}\n")
+        return replace(prepared, image=image, image_python=record.python)
 
     async def _exists(self, image: str) -> bool:
         try:

@@ -86,6 +86,7 @@ def run_notebook(
         requirements=payload.requirements,
         environment=payload.environment,
         max_hours=payload.max_hours,
+        pool=payload.pool,
     )
     return _started(request, payload.version, wish)
 

@@ -51,7 +51,8 @@ class ProjectEnvironment(Row):
 class BuildRequest(Row):
     """Request to a node to build an environment for a project before a task needs it.
 
-    The report of the finished build deletes it.
+    The report of the finished build deletes it. An image of a Dockerfile is built from the code
+    `snapshot`, with the limits of a job, and pushed to the registry of the installation.
     """
 
     id = IdField("breq")
@@ -59,6 +60,9 @@ class BuildRequest(Row):
     environment = models.ForeignKey(Environment, on_delete=models.CASCADE, related_name="+")
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="+")
     requested_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    snapshot = models.CharField(max_length=100, blank=True, default="")
+    cpu_millis = models.BigIntegerField(default=0)
+    memory_bytes = models.BigIntegerField(default=0)
 
     class Meta(Row.Meta):
         constraints: ClassVar[list[models.BaseConstraint]] = [
@@ -72,7 +76,8 @@ class BuildRequest(Row):
 class EnvironmentBuild(Row):
     """State of a project's environment on one node, as its agent reports.
 
-    `number` counts the builds. Their output may come from code of the project.
+    `number` counts the builds. Their output may come from code of the project. `image` is the name
+    by digest of an image that was pushed, and `image_python` its interpreter.
     """
 
     id = IdField("bld")
@@ -83,6 +88,8 @@ class EnvironmentBuild(Row):
     state = models.CharField(max_length=16, default=BuildState.BUILDING)
     size_bytes = models.BigIntegerField(null=True, blank=True)
     changed_at = models.DateTimeField()
+    image = models.CharField(max_length=500, blank=True, default="")
+    image_python = models.CharField(max_length=200, blank=True, default="")
 
     class Meta(Row.Meta):
         constraints: ClassVar[list[models.BaseConstraint]] = [

@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 
 from portal.accounts import audit
 from portal.accounts.models import Project, User
+from portal.compute.image_registry import record_image
 from portal.compute.lifecycle import BuildState, build_sources
 from portal.compute.logs import log_store, stored_text
 from portal.compute.models import (
@@ -274,6 +275,8 @@ def accept_build_report(
         if moved and target == BuildState.READY and report.locked:
             locked = stored_text(report.locked, limit=262_144)
             Environment.objects.filter(pk=environment.pk, locked="").update(locked=locked)
+        if target == BuildState.READY and report.image:
+            record_image(build, report)
         if target != BuildState.BUILDING:
             requests = BuildRequest.objects.filter(project=project, environment=environment)
             requests.filter(node=node).delete()

@@ -36,6 +36,7 @@ class NotebookRunRequest:
     requirements: str = ""
     environment: str | None = None
     max_hours: float | None = None
+    pool: str | None = None
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class Reproducibility:
 def start_run(*, version: NotebookVersion, by: User, wish: NotebookRunRequest) -> NotebookRun:
     """Queue a version as a job. Call it outside a transaction.
 
-    Raises InvalidInput for a tier, a requirement or parameters that cannot be, as a job's are.
+    Raises InvalidInput for a tier, a pool, a requirement or parameters that cannot be, as a job's
+    are.
     """
     project = version.file.project
     code = jobs().store_code(project=project, by=by, tar=[_tar_of(version)])
@@ -91,6 +93,7 @@ def _job_spec(version: NotebookVersion, wish: NotebookRunRequest) -> NotebookJob
         requirements=wish.requirements,
         environment=wish.environment,
         max_hours=wish.max_hours,
+        pool=wish.pool,
     )
 
 

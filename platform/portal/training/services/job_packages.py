@@ -9,6 +9,7 @@ from portal.compute.services.conda_environments import use_conda
 from portal.compute.services.environments import check_secrets, default_python, use_environment
 from portal.compute.services.image_environments import use_image
 from portal.compute.services.named_environments import default_version_of, resolve_environment
+from portal.compute.services.pools import usable_pool
 from portal.core.errors import InvalidInput
 from portal.training.models import Job, Snapshot
 from portal.training.project_folder import ProjectFolder
@@ -49,6 +50,7 @@ def job_packages(project: Project, requested: JobIn, snapshot: Snapshot | None) 
         folder=folder,
         python=python,
         backend=requested.backend,
+        pool=usable_pool(project, requested.pool),
     )
     check_secrets(project, packages.requirements)
     if requested.python is not None:

@@ -3,6 +3,8 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from django.db.models import Q
+
 from portal.compute.lifecycle import BuildState
 from portal.compute.logs import log_store
 from portal.compute.models import EnvironmentBuild
@@ -29,10 +31,11 @@ class BuildTail:
 def builds_of(workload: Workload, places: Collection[Lease]) -> Shortlist[BuildTail]:
     """Return the environment builds to show, on the nodes of the latest attempt.
 
-    Finished builds are not shown. Failed builds are, while they are the reason why the job does not
-    run.
+    An image of a job in a pool is built before, on another node. Finished builds are not shown.
+    Failed builds are, while they are the reason why the job does not run.
     """
-    if not workload.environment or not places:
+    is_elsewhere = workload.pool_id is not None
+    if not workload.environment or not (places or is_elsewhere):
         return Shortlist()
     shown = {BuildState.BUILDING} if not workload.status.is_final else set()
     if workload.reason == ReasonCode.ENVIRONMENT_FAILED:
@@ -40,11 +43,12 @@ def builds_of(workload: Workload, places: Collection[Lease]) -> Shortlist[BuildT
     if not shown:
         return Shortlist()
     environment_builds = EnvironmentBuild.objects.filter(
-        environment__digest=workload.environment,
-        project=workload.project_id,
-        node__in={lease.node_id for lease in places},
-        state__in=shown,
+        environment__digest=workload.environment, project=workload.project_id, state__in=shown
     )
+    places_of_it = Q(node__in={lease.node_id for lease in places})
+    if is_elsewhere:
+        places_of_it |= ~Q(environment__dockerfile="")
+    environment_builds = environment_builds.filter(places_of_it)
     builds = shortlist(
         environment_builds.select_related("node").order_by("node__name"), MOST_BUILDS
     )

@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 from django.conf import settings
 
 from portal.accounts.services.secrets import secrets_of
-from portal.compute.models import Node
+from portal.compute.image_registry import repository_of
+from portal.compute.models import BuildRequest, Node
 from portal.workloads.builds_ahead import open_requests
 from portal.workloads.gangs import gang_members
 from portal.workloads.lifecycle import LeaseState, StopOutcome
@@ -22,6 +23,7 @@ from slipway.schemas.agent import (
     DesiredState,
     DesiredTask,
     GangMember,
+    ImagePush,
     Rendezvous,
     ServiceAddress,
     TaskSpec,
@@ -63,9 +65,20 @@ def desired_for(*, node: Node) -> DesiredState:
                 digest=request.environment.digest,
                 # A build from source would run beside tasks of other projects.
                 from_source=DEFAULT_BACKEND not in node.shared_backends,
+                image=_image_push(request),
             )
-            for request in open_requests(node).select_related("environment")
+            for request in open_requests(node).select_related("environment", "project")
         ],
+    )
+
+
+def _image_push(request: BuildRequest) -> ImagePush | None:
+    """Return what an image is built from, and where it goes, None for other environments."""
+    if not request.snapshot:
+        return None
+    resources = Resources(cpu_millis=request.cpu_millis, memory_bytes=request.memory_bytes, gpus=0)
+    return ImagePush(
+        snapshot=request.snapshot, resources=resources, repository=repository_of(request.project)
     )
 
 

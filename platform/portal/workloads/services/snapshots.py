@@ -23,11 +23,13 @@ def snapshot_of(project: Project, digest: str) -> StoredFile | None:
 def snapshot_for(*, node: Node, digest: str) -> tuple[Iterator[bytes], int]:
     """Return the bytes of a snapshot and their number, for a node that holds a lease on it.
 
-    Raises NotFound for any other node.
+    Or that is to build an image from it. Raises NotFound for any other node.
     """
     leases = Lease.objects.open().filter(node=node, workload__snapshot=digest)
     lease = leases.select_related("project").first()
-    file = snapshot_of(lease.project, digest) if lease else None
+    request = open_requests(node).filter(snapshot=digest).select_related("project").first()
+    holder = lease or request
+    file = snapshot_of(holder.project, digest) if holder else None
     if file is None:
         raise NotFound
     return open_file(file=file), file.blob.size_bytes

@@ -74,6 +74,10 @@ class LocalEngineKind:
             )
         return {"places": places}
 
+    def runs_images(self, settings: Mapping[str, Any]) -> bool:
+        """Return False: tasks run in the folders of their nodes."""
+        return False
+
     def needs_account(self, settings: Mapping[str, Any]) -> bool:
         """Return False: processes belong to the user of the portal."""
         return False

@@ -11,6 +11,7 @@ from portal.notebooks.models import NotebookVersion
 from portal.notebooks.services.files_runs import NotebookRunRequest
 from portal.web.base.environments import EnvironmentField
 from portal.web.base.hardware import TierField
+from portal.web.base.pools import PoolField
 from portal.web.jobs.forms import pairs
 from slipway.schemas.notebook_files import RunIn
 
@@ -30,6 +31,7 @@ class NewBranch(forms.Form):
 class RunNotebook(forms.Form):
     """A notebook as a job. `wish` is the request once the form is valid."""
 
+    pool = PoolField()
     tier = TierField()
     params = forms.CharField(
         label="Parameters",
@@ -99,5 +101,6 @@ class RunNotebook(forms.Form):
             requirements=requested.requirements,
             environment=requested.environment,
             max_hours=requested.max_hours,
+            pool=requested.pool,
         )
         return data

@@ -22,6 +22,7 @@ from portal.web.base.form_submission import error_text, one_click, sent, status_
 from portal.web.base.hardware import default_slug, offer_tiers
 from portal.web.base.list_query import search_parameter
 from portal.web.base.notebook_cells import cell_views
+from portal.web.base.pools import offer_pools
 from portal.web.base.urls_for import address_of
 from portal.web.notebooks.forms.runs import RunNotebook
 from portal.web.notebooks.presenters.files import numbered_version, run_views
@@ -74,6 +75,7 @@ def project_notebook_run(request: HttpRequest, project: str, notebook: str) -> H
         return redirect(address_of(file.project, "job", done.result.pk))
     offer_tiers(form, file.project, offered)
     offer_environments(form, file.project)
+    offer_pools(form, file.project, by)
     context = {
         "form": form,
         "notebook": file,
@@ -107,6 +109,7 @@ def _priced(version: NotebookVersion, by: User, form: RunNotebook) -> dict[str, 
             max_hours=hours,
             requirements=str(form["requirements"].value() or ""),
             environment=str(form["environment"].value() or "") or None,
+            pool=str(form["pool"].value() or "") or None,
         )
         quote = quote_run(version=version, by=by, wish=wish)
     except SlipwayError as error:

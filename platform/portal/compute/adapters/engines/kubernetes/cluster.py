@@ -9,7 +9,12 @@ from portal.compute.adapters.engines.kubernetes.connection import (
     Document,
     NotAllowed,
 )
-from portal.compute.adapters.engines.kubernetes.manifests import ALLOCATION, POOL, Manifest
+from portal.compute.adapters.engines.kubernetes.manifests import (
+    ALLOCATION,
+    CONTAINER,
+    POOL,
+    Manifest,
+)
 from portal.compute.engines import EngineAway
 
 _TAIL_LINES: Final = 20
@@ -124,6 +129,7 @@ class Cluster:
                 "read_namespaced_pod_log",
                 pod,
                 self.namespace,
+                container=CONTAINER,
                 tail_lines=_TAIL_LINES,
                 parse=lambda data: data.decode("utf-8", "replace"),
             )

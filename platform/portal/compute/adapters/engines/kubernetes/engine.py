@@ -18,6 +18,7 @@ from portal.compute.adapters.engines.kubernetes.connection import (
     Document,
     NotAllowed,
 )
+from portal.compute.adapters.engines.kubernetes.pod_times import TIMES, times_of, usage_of
 from portal.compute.adapters.engines.kubernetes.reports import (
     End,
     Surroundings,
@@ -39,6 +40,7 @@ from portal.compute.engines import (
     EndCause,
     EngineRefused,
     Owner,
+    Usage,
 )
 
 # Ended pods stay so long, so that an administrator can read them.
@@ -121,6 +123,20 @@ class KubernetesEngine:
             if not self._settings.project_namespace:
                 raise
 
+    def usage(self, handles: Sequence[str]) -> Mapping[str, Usage]:
+        """Return the time of the pods of ended allocations. Raises EngineAway."""
+        usages = {}
+        for handle in handles:
+            cluster, name = self._place_of(handle)
+            try:
+                anchor = cluster.config_map(name)
+            except NotAllowed:
+                continue  # in the namespace of one project
+            usage = None if anchor is None else usage_of(anchor)
+            if usage is not None:
+                usages[handle] = usage
+        return usages
+
     def owners_of(self, name: str) -> frozenset[Owner]:
         """Return nobody: Kubernetes does not store who made an object."""
         return frozenset()
@@ -149,6 +165,8 @@ class KubernetesEngine:
         reports = {}
         for name, handle in known.items():
             anchor = anchors[name]
+            if times := times_of(anchor, pods[name], now=now):
+                anchor = _note(cluster, anchor, {TIMES: times})
             if noted_end(anchor) is None:
                 anchor = self._tend(cluster, anchor, pods[name], around, now)
             reports[handle] = report(anchor, pods[name], around, now=now)

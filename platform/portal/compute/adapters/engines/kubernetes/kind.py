@@ -54,6 +54,10 @@ class KubernetesEngineKind:
         """Return the table of an administrator: Kubernetes stores no owner that proves one."""
         return KubernetesSettings.model_validate(dict(settings)).accounts
 
+    def runs_images(self, settings: Mapping[str, Any]) -> bool:
+        """Return True: a pod may have a container of any image."""
+        return True
+
     def link_command(self, settings: Mapping[str, Any], name: str) -> str:
         """Return nothing: there is no account to prove."""
         return ""

@@ -9,11 +9,13 @@ before 1.28 in any case, and fields that forbid it are dropped silently by serve
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
+from portal.compute.adapters.engines import task_starter
 from portal.compute.adapters.engines.agent_command import INDEX, TOKENS, agent_argv
 from portal.compute.adapters.engines.kubernetes.settings import KubernetesSettings
-from portal.compute.engines import AllocationOrder
+from portal.compute.engines import AllocationOrder, OrderedImage
 
 Manifest = dict[str, Any]
 
@@ -28,6 +30,15 @@ END: Final = "slipway/end"
 ACCOUNT: Final = "slipway/account"
 PODS: Final = "pods.json"
 CONTAINER: Final = "agent"
+# Of a pod with an image of a project: the container of its task, and one that waits for the image.
+TASK_CONTAINER: Final = "task"
+IMAGE_CONTAINER: Final = "image"
+_SOCKET_NAME: Final = "task-socket"
+_SOCKET_FOLDER: Final = "/run/slipway"
+_SOCKET: Final = f"{_SOCKET_FOLDER}/task"
+_STARTER: Final = Path(task_starter.__file__).read_text("utf-8")
+_AGENT_MEMORY_BYTES: Final = 160 * 2**20
+_AGENT_CPU_MILLIS: Final = 50
 # The agent reports the end of its task, and sends the log, after the grace of the task.
 _REPORT_S: Final = 15
 _FOLDER: Final = "node"
@@ -136,8 +147,77 @@ def _pod(
         annotations |= {_GROUP_SIZE: str(order.tasks), _NO_RETRY: "false"}
     metadata = {"name": pod_name(order.name, index), "labels": labels, "annotations": annotations}
     spec = _pod_spec(order, settings)
-    spec["containers"] = [_container(order, settings, index, options)]
+    agent = _container(order, settings, index, options)
+    spec["containers"] = [agent]
+    if order.image is not None:
+        spec |= _with_image(order, settings, order.image, agent)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _with_image(
+    order: AllocationOrder, settings: KubernetesSettings, image: OrderedImage, agent: Manifest
+) -> Manifest:
+    """Return the fields of a pod whose task runs in a container of its own, in its image.
+
+    The agent stays in the image of the pool, and starts and watches the task through the folder,
+    the socket and the processes that both containers share. A first container waits until the node
+    has the image, so that no agent joins before.
+    """
+    private = [settings.folder, _SOCKET_FOLDER]
+    starter = [image.python, "-I", "-S", "-c", _STARTER, _SOCKET, *private]
+    resources = _split(agent["resources"], settings)
+    mount = {"name": _SOCKET_NAME, "mountPath": _SOCKET_FOLDER}
+    task = {
+        "name": TASK_CONTAINER,
+        "image": image.reference,
+        "imagePullPolicy": "IfNotPresent",
+        "command": starter,
+        "resources": resources[1],
+        "securityContext": agent["securityContext"],
+        "volumeMounts": [*agent["volumeMounts"], mount],
+    }
+    first = {
+        "name": IMAGE_CONTAINER,
+        "image": image.reference,
+        "imagePullPolicy": "IfNotPresent",
+        "command": [image.python, "-I", "-S", "-c", ""],
+        "resources": resources[1],
+        "securityContext": agent["securityContext"],
+    }
+    options = ["--task-container", _SOCKET, "--isolation", "shared", "--warm-limit", "0"]
+    agent = {
+        **agent,
+        "command": [*agent["command"], *options],
+        "resources": resources[0],
+        "volumeMounts": [*agent["volumeMounts"], mount],
+    }
+    return {
+        "shareProcessNamespace": True,
+        "initContainers": [first],
+        "containers": [agent, task],
+        "volumes": [*_volumes(order, settings), {"name": _SOCKET_NAME, "emptyDir": {}}],
+    }
+
+
+def _split(resources: Manifest, settings: KubernetesSettings) -> tuple[Manifest, Manifest]:
+    """Return the part of the agent, and the rest. Both together are what the tier has."""
+    memory = int(resources["requests"]["memory"])
+    cpu_millis = int(resources["requests"]["cpu"].removesuffix("m"))
+    own_memory = min(_AGENT_MEMORY_BYTES, memory // 4)
+    own_millis = min(_AGENT_CPU_MILLIS, cpu_millis // 5)
+    own = {
+        "requests": {"cpu": f"{own_millis}m", "memory": str(own_memory)},
+        "limits": {"memory": str(own_memory)},
+    }
+    left = {"memory": str(memory - own_memory)}
+    gpus = {
+        name: count for name, count in resources["limits"].items() if name == settings.gpu_resource
+    }
+    rest = {
+        "requests": {"cpu": f"{cpu_millis - own_millis}m", **left, **gpus},
+        "limits": {**left, **gpus},
+    }
+    return own, rest
 
 
 def _pod_spec(order: AllocationOrder, settings: KubernetesSettings) -> Manifest:

@@ -271,7 +271,7 @@ def _disruption_condition(pod: Document) -> Document | None:
 def _exit_text(pod: Document) -> str:
     for status in _containers(pod):
         terminated = status["state"].get("terminated")
-        if terminated:
+        if terminated and terminated.get("exitCode"):
             text = _joined(terminated.get("reason"), terminated.get("message"))
             return f"exit code {terminated.get('exitCode')} ({text})"
     return _joined(pod["status"].get("reason"), pod["status"].get("message"))
@@ -290,7 +290,9 @@ def _event_time(event: Document) -> str:
 
 
 def _containers(pod: Document) -> Sequence[Document]:
-    return pod["status"].get("containerStatuses") or ()
+    status = pod["status"]
+    # A container that waits for an image comes first.
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
 
 
 def _phase(pod: Document) -> str:

@@ -37,6 +37,10 @@ class RayEngineKind:
                 next_step=f"Settings: {', '.join(RaySettings.model_fields)}.",
             ) from error
 
+    def runs_images(self, settings: Mapping[str, Any]) -> bool:
+        """Return False: tasks run in the folders of their nodes."""
+        return False
+
     def needs_account(self, settings: Mapping[str, Any]) -> bool:
         """Return False: all work in a Ray cluster belongs to the user of the cluster."""
         return False

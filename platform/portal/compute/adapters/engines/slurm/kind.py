@@ -57,6 +57,10 @@ class SlurmEngineKind:
             ) from error
         return checked.model_dump(exclude_defaults=True)
 
+    def runs_images(self, settings: Mapping[str, Any]) -> bool:
+        """Return False: tasks run in the folders of their nodes."""
+        return False
+
     def needs_account(self, settings: Mapping[str, Any]) -> bool:
         """Return True if jobs belong to the person who submits them."""
         return bool(settings.get("as_person"))
