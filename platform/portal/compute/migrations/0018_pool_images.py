@@ -4,7 +4,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('compute', '0016_conda_environments'),
+        ('compute', '0017_machine_days'),
     ]
 
     operations = [
