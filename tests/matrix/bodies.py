@@ -325,6 +325,11 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     },
     ("POST", "/api/v1/pools"): {"name": "new-twin", "engine": "local"},
     ("PATCH", "/api/v1/pools/{pool}"): {"most_requests": 5},
+    ("POST", "/api/v1/pools/{pool}/helper/take"): {"helper": "a" * 24},
+    ("POST", "/api/v1/pools/{pool}/helper/requests/{helper_request}"): {
+        "helper": "a" * 24,
+        "status": "done",
+    },
     **NODE_GROUPS,
     ("POST", "/api/v1/budgets"): {"project": "vision", "limit_nano_usd": 5, "period": "total"},
     ("PATCH", "/api/v1/budgets/{budget}"): {"limit_nano_usd": 10**12 + 1},

@@ -14,10 +14,12 @@ from portal.accounts.services.projects import create_project
 from portal.accounts.services.secrets import write_secret
 from portal.accounts.services.teams import create_team
 from portal.accounts.tokens import hash_of
+from portal.compute.services.pool_helpers import put_request, take_request
 from portal.compute.services.pools import create_pool
 from portal.spend.services.budgets import set_budget
 from portal.storage.services import store_file
 from slipway.schemas.accounts import Role
+from slipway.schemas.pool_helpers import HelperOperation
 from slipway.schemas.spend import BudgetIn
 from tests.matrix.batched import make_batch_prediction
 from tests.matrix.data import make_versions
@@ -130,6 +132,7 @@ PARAMETERS = {
     "/versions/{version}": Parameter("version", "798765"),
     "/aliases/{alias}": Parameter("alias", "no-such-alias"),
     "/requests/{request_id}": Parameter("promotion request", f"preq_{MISSING_ULID}"),
+    "/requests/{helper_request}": Parameter("helper request", f"hreq_{MISSING_ULID}"),
     "/tiers/{tier}": Parameter("tier", "no-such-tier"),
     "/pools/{pool}": Parameter("pool", "no-such-pool"),
     "/node-groups/{group}": Parameter("node group", "no-such-group"),
@@ -244,12 +247,20 @@ def _let_work(world: World) -> None:
         objects["pipeline run"] = make_pipeline_run(objects["workload"])
         objects["file request"] = make_file_request(objects["workload"])
     world.own.update(own.objects, tier="cpu-small", resource="cpu")
-    for side, project, pool in (
-        (world.own, people.vision, "twin"),
-        (world.foreign, people.other, "their-twin"),
+    for side, project, person, pool in (
+        (world.own, people.vision, people.alice, "twin"),
+        (world.foreign, people.other, people.charlie, "their-twin"),
     ):
-        create_pool(name=pool, engine="slurm", settings={"as_person": True}, projects=[project])
+        row = create_pool(name=pool, engine="slurm", settings={"helper": True}, projects=[project])
         side["pool"] = pool
+        side["helper request"] = put_request(
+            pool_id=row.pk,
+            user_id=person.pk,
+            operation=HelperOperation.CANCEL,
+            subject="4711",
+            arguments={"handles": ["4711"]},
+        ).pk
+        take_request(pool=row, user=person, helper="a" * 24)
     for side, project, group in (
         (world.own, people.vision, "burst"),
         (world.foreign, people.other, "their-burst"),

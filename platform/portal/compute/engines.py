@@ -44,7 +44,7 @@ class AllocationOrder:
     `time_limit` is None for the engine's own default, and `grace` is the time between the signal
     that ends an allocation and the kill. `account` is the person's account in the engine's system,
     empty where all work of a pool has one owner. `project` is the slug of the project, which never
-    changes and no other project ever gets.
+    changes and no other project ever gets. `person` is the id of the person who submitted it.
     """
 
     name: str
@@ -57,6 +57,7 @@ class AllocationOrder:
     join_tokens: tuple[str, ...]
     account: str = ""
     project: str = ""
+    person: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,10 @@ class EngineRefused(Exception):
     """The engine refuses an order for good. The text is for the person who submitted it."""
 
 
+class AllocationDelayed(Exception):
+    """An order waits for something of its own. Others of the pool go on. It may be repeated."""
+
+
 class Engine(Protocol):
     """A scheduler, with the settings of one pool. Calls raise EngineAway."""
 
@@ -109,7 +114,7 @@ class Engine(Protocol):
         """Order an allocation and return the engine's handle of it.
 
         An order with the name of an earlier one returns the handle of that: a lost answer costs
-        nothing. Raises EngineRefused.
+        nothing. Raises EngineRefused, and AllocationDelayed from an engine without an answer yet.
         """
 
     def look(self, handles: Sequence[str]) -> Mapping[str, AllocationReport]:
@@ -133,6 +138,14 @@ class AccountingEngine(Protocol):
         """
 
 
+@runtime_checkable
+class WithdrawingEngine(Protocol):
+    """An engine whose orders wait before they reach the scheduler."""
+
+    def withdraw(self, name: str) -> bool:
+        """Withdraw an order. Returns True if it has never reached the scheduler, and never will."""
+
+
 class EngineKind(Protocol):
     """A kind of engine: checks the settings of a pool, and opens it."""
 
@@ -148,6 +161,9 @@ class EngineKind(Protocol):
 
     def needs_account(self, settings: Mapping[str, Any]) -> bool:
         """Return True if work belongs to the account of the person who submits it."""
+
+    def uses_helpers(self, settings: Mapping[str, Any]) -> bool:
+        """Return True if only a helper of each person reaches the scheduler."""
 
     def given_accounts(self, settings: Mapping[str, Any]) -> Mapping[str, str] | None:
         """Return the accounts that an administrator gave people, by their address of e-mail.

@@ -17,6 +17,7 @@ from django.db import transaction
 from django.db.models import Max, Q
 
 from portal.compute.engines import (
+    AllocationDelayed,
     AllocationOrder,
     AllocationPhase,
     AllocationReport,
@@ -25,6 +26,7 @@ from portal.compute.engines import (
     EngineAway,
     EngineRefused,
     EngineUnusable,
+    WithdrawingEngine,
     engine_kinds,
     engine_label,
 )
@@ -32,6 +34,7 @@ from portal.compute.models import Node, Pool
 from portal.compute.resources import Amount
 from portal.compute.services.node_registration import create_allocation_tokens, end_allocation
 from portal.compute.services.pool_accounts import account_name, check_links, has_open_links
+from portal.compute.services.pool_helpers import is_helper_running, uses_helpers
 from portal.core import clock
 from portal.core.errors import InvalidInput
 from portal.workloads.allocation_usage import is_usage_due, record_bill, record_usage
@@ -132,6 +135,7 @@ def _order_waiting(pool: Pool, engine: Engine) -> None:
         return
     queue = Queue(clock.now().timestamp(), batch=room, pool_id=pool.pk)
     queue.count_ordered(_ordered_totals())
+    has_helpers = uses_helpers(pool)
     while room > 0:
         line = queue.next_queue()
         first = line.first() if line else None
@@ -140,12 +144,22 @@ def _order_waiting(pool: Pool, engine: Engine) -> None:
         if line.blocks(first.total):
             line.skip_first()
             continue
+        if has_helpers and not is_helper_running(pool, _person_of(first.workload_id)):
+            # It would take a place of those whose helpers run.
+            line.skip_first()
+            continue
         line.pop_first(first.total)
         queue.reprioritize(line)
         room -= 1
         allocation = _commit(pool, first.workload_id)
         if allocation is not None:
             _submit(engine, allocation)
+
+
+def _person_of(workload_id: str) -> str:
+    """Return the id of the person who submitted a workload, "" if it is gone."""
+    people = Workload.objects.filter(pk=workload_id).values_list("submitted_by_id", flat=True)
+    return people.first() or ""
 
 
 def _ordered_totals() -> list[tuple[str, Amount]]:
@@ -176,6 +190,9 @@ def _submit(engine: Engine, allocation: Allocation) -> None:
     """Ask the engine for an allocation. Repeated until it has answered. Raises EngineAway."""
     workload = allocation.workload
     if not _is_wanted(allocation):
+        if isinstance(engine, WithdrawingEngine) and engine.withdraw(allocation.name):
+            _conclude(allocation, EndCause.FINISHED, "")
+            return
         # It may have reached the engine, so it is submitted and then stopped as every other.
         log.info("an order is followed by its end", allocation=allocation.pk)
     names = [f"{allocation.name}-{index}" for index in range(workload.nodes)]
@@ -198,11 +215,15 @@ def _submit(engine: Engine, allocation: Allocation) -> None:
         join_tokens=tuple(tokens),
         account=allocation.account,
         project=workload.project.slug,
+        person=workload.submitted_by_id,
     )
     try:
         handle = engine.submit(order)
     except EngineRefused as refusal:
         _conclude(allocation, EndCause.FAILED, str(refusal), is_refused=True)
+        return
+    except AllocationDelayed as delay:
+        _note_detail(allocation, str(delay))
         return
     rows = Allocation.objects.filter(
         pk=allocation.pk, state__in=allocation_sources(AllocationState.SUBMITTED)
@@ -213,7 +234,7 @@ def _submit(engine: Engine, allocation: Allocation) -> None:
             workload,
             kind="ordered",
             message=f"Submitted to pool {allocation.pool.name} "
-            f"({engine_label(allocation.pool.engine)} {handle}).",
+            f"({engine_label(allocation.pool.engine)} {allocation.shown_handle}).",
         )
 
 
@@ -234,11 +255,15 @@ def _follow(engine: Engine, allocation: Allocation, report: AllocationReport) ->
     if report.phase is AllocationPhase.ENDED:
         _conclude(allocation, report.cause or EndCause.FINISHED, report.detail)
         return
-    detail = shorten(report.detail, 500)
-    if detail != allocation.detail:
-        Allocation.objects.open().filter(pk=allocation.pk).update(detail=detail)
+    _note_detail(allocation, report.detail)
     if not _is_wanted(allocation) and _may_ask_to_stop(allocation):
         engine.stop(allocation.handle, account=allocation.account)
+
+
+def _note_detail(allocation: Allocation, detail: str) -> None:
+    detail = shorten(detail, 500)
+    if detail != allocation.detail:
+        Allocation.objects.open().filter(pk=allocation.pk).update(detail=detail)
 
 
 def _is_heard(allocation: Allocation) -> bool:

@@ -11,6 +11,7 @@ from portal.compute.models.named_environments import EnvironmentVersion, NamedEn
 from portal.compute.models.node_groups import NodeGroup, NodeGroupProject
 from portal.compute.models.nodes import JoinToken, Node
 from portal.compute.models.package_checks import PackageCheck
+from portal.compute.models.pool_helpers import HelperRequest, PoolHelper
 from portal.compute.models.pools import Pool, PoolAccount, PoolProject
 from portal.compute.models.quotas import Quota
 from portal.compute.models.tiers import Tier, TierPrice
@@ -21,6 +22,7 @@ __all__ = [
     "EnvironmentBuild",
     "EnvironmentVersion",
     "GroupMachine",
+    "HelperRequest",
     "JoinToken",
     "NamedEnvironment",
     "Node",
@@ -29,6 +31,7 @@ __all__ = [
     "PackageCheck",
     "Pool",
     "PoolAccount",
+    "PoolHelper",
     "PoolProject",
     "ProjectEnvironment",
     "Quota",
