@@ -100,7 +100,7 @@ class Pools:
 
         It comes at once when its version is greater than `seen`.
         """
-        query = {"seen": seen, "wait_s": f"{wait_s:g}"}
+        query: dict[str, str | int] = {"seen": seen, "wait_s": f"{wait_s:g}"}
         return self._connection.fetch(PoolHelperOut, "GET", "pools", name, "helper", query=query)
 
     def take_request(self, name: str, *, helper: str) -> HelperTakeOut:

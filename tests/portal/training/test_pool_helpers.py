@@ -106,7 +106,7 @@ def test_a_person_links_the_account_that_slurm_reports(
     take_code(bob)
     refused = refusal(submit(bob, pool="login"))
     assert refused.code == "account_not_linked"
-    assert "slipway pool helper login" in refused.next_step
+    assert "slipway pool helper login" in (refused.next_step or "")
     account = json_of(bob.post("pools/login/account", {}))
     assert account["command"] == "slipway pool helper login"
     assert account["is_helper_running"] is False

@@ -145,7 +145,7 @@ class SlurmPersonEngine(SlurmEngine):
 
     def usage(self, handles: Sequence[str]) -> Mapping[str, Usage]:
         """Return what the last answers of the helpers have of ended jobs, and ask them again."""
-        usages = {}
+        usages: dict[str, Usage] = {}
         for person, numbers in _by_person(handles).items():
             row = self._put(person, HelperOperation.USAGE, "", {"handles": numbers})
             ask_again(row, {"handles": numbers})
