@@ -14,12 +14,10 @@ from portal.accounts.services.projects import create_project
 from portal.accounts.services.secrets import write_secret
 from portal.accounts.services.teams import create_team
 from portal.accounts.tokens import hash_of
-from portal.compute.services.pool_helpers import put_request, take_request
 from portal.compute.services.pools import create_pool
 from portal.spend.services.budgets import set_budget
 from portal.storage.services import store_file
 from slipway.schemas.accounts import Role
-from slipway.schemas.pool_helpers import HelperOperation
 from slipway.schemas.spend import BudgetIn
 from tests.matrix.batched import make_batch_prediction
 from tests.matrix.data import make_versions
@@ -28,6 +26,7 @@ from tests.matrix.environments import make_environment
 from tests.matrix.kept_notebooks import make_file_request, make_notebook, make_notebook_run
 from tests.matrix.node_groups import make_node_group
 from tests.matrix.pipelines import make_pipeline_run
+from tests.matrix.pool_helpers import make_helper_request
 from tests.matrix.registered import make_model
 from tests.matrix.reported import make_report
 from tests.matrix.scheduled import make_schedule, make_webhook
@@ -253,14 +252,7 @@ def _let_work(world: World) -> None:
     ):
         row = create_pool(name=pool, engine="slurm", settings={"helper": True}, projects=[project])
         side["pool"] = pool
-        side["helper request"] = put_request(
-            pool_id=row.pk,
-            user_id=person.pk,
-            operation=HelperOperation.CANCEL,
-            subject="4711",
-            arguments={"handles": ["4711"]},
-        ).pk
-        take_request(pool=row, user=person, helper="a" * 24)
+        side["helper request"] = make_helper_request(row, person)
     for side, project, group in (
         (world.own, people.vision, "burst"),
         (world.foreign, people.other, "their-burst"),

@@ -73,7 +73,7 @@ def test_a_job_is_submitted_with_the_given_options_and_a_clean_environment(ran: 
         {"operation": "look", "handles": ["1"] * 1001},
         submission(_OPTIONS | {"wrap": "reboot"}),
         submission(_OPTIONS | {"uid": "0"}),
-        submission(_OPTIONS | {"output": "/home/alice/.ssh/authorized_keys"}),
+        submission(_OPTIONS | {"output": "~/.ssh/authorized_keys"}),
         submission(_OPTIONS | {"export": "ALL"}),
         submission(_OPTIONS | {"job-name": "sw-1 --uid=0"}),
         submission(_OPTIONS | {"partition": "--reservation=x"}),

@@ -56,7 +56,7 @@ class SlurmPersonEngine(SlurmEngine):
     ) -> None:
         super().__init__(settings, url=url, python=python, task_python=task_python)
         self._pool = pool
-        # What the commands printed, of the answer that is being read.
+        # Output of the commands, from the answer that is being read.
         self._outputs: Mapping[str, Any] = {}
 
     def submit(self, order: AllocationOrder) -> str:
