@@ -60,6 +60,8 @@ _TOKENS_LAST = timedelta(days=30)
 _GRACE = timedelta(seconds=30)
 # A second request to stop follows when the first has not helped for so long.
 _STOP_AGAIN = timedelta(seconds=60)
+# Orders that a helper of one person may hold without an answer.
+_UNANSWERED = 2
 # Ends without a start are tried again so often: the machine may have been at fault.
 _FALSE_STARTS = 3
 # A job that never comes as far as a checkpoint would run for ever. See `_makes_no_progress`.
@@ -144,8 +146,7 @@ def _order_waiting(pool: Pool, engine: Engine) -> None:
         if line.blocks(first.total):
             line.skip_first()
             continue
-        if has_helpers and not is_helper_running(pool, _person_of(first.workload_id)):
-            # It would take a place of those whose helpers run.
+        if has_helpers and _waits_for_helper(pool, first.workload_id):
             line.skip_first()
             continue
         line.pop_first(first.total)
@@ -156,10 +157,19 @@ def _order_waiting(pool: Pool, engine: Engine) -> None:
             _submit(engine, allocation)
 
 
-def _person_of(workload_id: str) -> str:
-    """Return the id of the person who submitted a workload, "" if it is gone."""
+def _waits_for_helper(pool: Pool, workload_id: str) -> bool:
+    """Return True if an order would wait for the helper of its person.
+
+    It would take a place of those whose helpers run and answer.
+    """
     people = Workload.objects.filter(pk=workload_id).values_list("submitted_by_id", flat=True)
-    return people.first() or ""
+    person = people.first()
+    if person is None or not is_helper_running(pool, person):
+        return True
+    unanswered = Allocation.objects.open().filter(
+        pool=pool, handle="", workload__submitted_by=person
+    )
+    return unanswered.count() >= _UNANSWERED
 
 
 def _ordered_totals() -> list[tuple[str, Amount]]:

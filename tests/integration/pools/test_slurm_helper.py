@@ -87,6 +87,11 @@ class LoginNode:
         self.programs.append(program)
         return program
 
+    def end(self) -> None:
+        """End all helpers."""
+        for program in self.programs:
+            program.end()
+
     def jobs(self) -> set[str]:
         """Return the numbers of all jobs that Slurm knows, and check whose they are."""
         lines = self.slurm.run("squeue", "--noheader", "--states=all", "--format=%A %u").split("\n")
@@ -112,7 +117,7 @@ def login(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoginNode]:
         sbatch.chmod(0o755)
         slipway = stack.enter_context(running_slipway(tmp_path_factory.mktemp("slipway")))
         node = LoginNode(folder, slurm, slipway)
-        stack.callback(lambda: [program.end() for program in node.programs])
+        stack.callback(node.end)
         settings = {"helper": True, "partition": "main", "portal_url": slipway.url}
         with slipway.client("root") as root, slipway.client("alice") as alice:
             root.post("/tiers", json=TINY).raise_for_status()

@@ -181,6 +181,20 @@ def test_work_waits_while_the_helper_is_away_and_says_so(linked: Api, bob: Api) 
         assert taken(bob, "submit")["name"] == Allocation.objects.get().name
 
 
+def test_a_helper_that_never_answers_takes_few_places_of_the_pool(
+    linked: Api, people: Personas
+) -> None:
+    for _ in range(4):
+        made_job(linked, pool="login")
+    tend_allocations()
+    tend_allocations()
+    assert Allocation.objects.count() == 2
+    first = taken(linked, "submit")
+    reply(linked, first, handle="4711")
+    tend_allocations()
+    assert Allocation.objects.count() == 3
+
+
 def test_a_job_that_runs_is_left_alone_while_the_helper_is_away(linked: Api) -> None:
     submitted(linked)
     tend_allocations()
