@@ -10,6 +10,7 @@ from tests.matrix.batched import BATCHES
 from tests.matrix.kept_notebooks import content_of
 from tests.matrix.node_groups import NODE_GROUPS
 from tests.matrix.pipelines import PIPELINES
+from tests.matrix.pool_helpers import HELPERS
 from tests.matrix.reported import VERSION
 from tests.matrix.searched import METRIC, PARAMETERS, SEARCHES
 from tests.matrix.service_accounts import TOKENS_AND_ACCOUNTS
@@ -326,6 +327,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/pools"): {"name": "new-twin", "engine": "local"},
     ("PATCH", "/api/v1/pools/{pool}"): {"most_requests": 5},
     **NODE_GROUPS,
+    **HELPERS,
     ("POST", "/api/v1/budgets"): {"project": "vision", "limit_nano_usd": 5, "period": "total"},
     ("PATCH", "/api/v1/budgets/{budget}"): {"limit_nano_usd": 10**12 + 1},
     ("POST", "/api/v1/budgets/{budget}/override"): {"hours": 1, "reason": "a demo"},

@@ -26,6 +26,7 @@ from tests.matrix.environments import make_environment
 from tests.matrix.kept_notebooks import make_file_request, make_notebook, make_notebook_run
 from tests.matrix.node_groups import make_node_group
 from tests.matrix.pipelines import make_pipeline_run
+from tests.matrix.pool_helpers import make_helper_request
 from tests.matrix.registered import make_model
 from tests.matrix.reported import make_report
 from tests.matrix.scheduled import make_schedule, make_webhook
@@ -130,6 +131,7 @@ PARAMETERS = {
     "/versions/{version}": Parameter("version", "798765"),
     "/aliases/{alias}": Parameter("alias", "no-such-alias"),
     "/requests/{request_id}": Parameter("promotion request", f"preq_{MISSING_ULID}"),
+    "/requests/{helper_request}": Parameter("helper request", f"hreq_{MISSING_ULID}"),
     "/tiers/{tier}": Parameter("tier", "no-such-tier"),
     "/pools/{pool}": Parameter("pool", "no-such-pool"),
     "/node-groups/{group}": Parameter("node group", "no-such-group"),
@@ -244,12 +246,13 @@ def _let_work(world: World) -> None:
         objects["pipeline run"] = make_pipeline_run(objects["workload"])
         objects["file request"] = make_file_request(objects["workload"])
     world.own.update(own.objects, tier="cpu-small", resource="cpu")
-    for side, project, pool in (
-        (world.own, people.vision, "twin"),
-        (world.foreign, people.other, "their-twin"),
+    for side, project, person, pool in (
+        (world.own, people.vision, people.alice, "twin"),
+        (world.foreign, people.other, people.charlie, "their-twin"),
     ):
-        create_pool(name=pool, engine="slurm", settings={"as_person": True}, projects=[project])
+        row = create_pool(name=pool, engine="slurm", settings={"helper": True}, projects=[project])
         side["pool"] = pool
+        side["helper request"] = make_helper_request(row, person)
     for side, project, group in (
         (world.own, people.vision, "burst"),
         (world.foreign, people.other, "their-burst"),

@@ -45,6 +45,7 @@ class AllocationOrder:
     that ends an allocation and the kill. `account` is the person's account in the engine's system,
     empty where all work of a pool has one owner. `project` is the slug of the project, which never
     changes and no other project ever gets. With `image` the task runs in that image of the project.
+    `person` is the id of the person who submitted it.
     """
 
     name: str
@@ -58,6 +59,7 @@ class AllocationOrder:
     account: str = ""
     project: str = ""
     image: "OrderedImage | None" = None
+    person: str = ""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,10 @@ class EngineRefused(Exception):
     """The engine refuses an order for good. The text is for the person who submitted it."""
 
 
+class AllocationDelayed(Exception):
+    """An order waits for something of its own. Others of the pool go on. It may be repeated."""
+
+
 class Engine(Protocol):
     """A scheduler, with the settings of one pool. Calls raise EngineAway."""
 
@@ -118,7 +124,7 @@ class Engine(Protocol):
         """Order an allocation and return the engine's handle of it.
 
         An order with the name of an earlier one returns the handle of that: a lost answer costs
-        nothing. Raises EngineRefused.
+        nothing. Raises EngineRefused, and AllocationDelayed from an engine without an answer yet.
         """
 
     def look(self, handles: Sequence[str]) -> Mapping[str, AllocationReport]:
@@ -142,6 +148,14 @@ class AccountingEngine(Protocol):
         """
 
 
+@runtime_checkable
+class WithdrawingEngine(Protocol):
+    """An engine whose orders wait before they reach the scheduler."""
+
+    def withdraw(self, name: str) -> bool:
+        """Withdraw an order. Returns True if it has never reached the scheduler, and never will."""
+
+
 class EngineKind(Protocol):
     """A kind of engine: checks the settings of a pool, and opens it."""
 
@@ -160,6 +174,9 @@ class EngineKind(Protocol):
 
     def needs_account(self, settings: Mapping[str, Any]) -> bool:
         """Return True if work belongs to the account of the person who submits it."""
+
+    def uses_helpers(self, settings: Mapping[str, Any]) -> bool:
+        """Return True if only a helper of each person reaches the scheduler."""
 
     def given_accounts(self, settings: Mapping[str, Any]) -> Mapping[str, str] | None:
         """Return the accounts that an administrator gave people, by their address of e-mail.

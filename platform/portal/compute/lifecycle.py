@@ -56,6 +56,15 @@ class BuildState(StrEnum):
     FAILED = "failed"
 
 
+class HelperRequestState(StrEnum):
+    """State of a request to the helper of a person."""
+
+    WAITING = "waiting"
+    TAKEN = "taken"
+    ANSWERED = "answered"
+    WITHDRAWN = "withdrawn"
+
+
 NODE_MOVES: Mapping[NodeState, frozenset[NodeState]] = {
     NodeState.READY: frozenset({NodeState.CORDONED, NodeState.DRAINING, NodeState.REMOVED}),
     NodeState.CORDONED: frozenset({NodeState.READY, NodeState.DRAINING, NodeState.REMOVED}),
@@ -80,6 +89,13 @@ BUILD_MOVES: Mapping[BuildState, frozenset[BuildState]] = {
     BuildState.READY: frozenset(),
     BuildState.FAILED: frozenset(),
 }
+# A request waits again when its helper is gone, or when the same has to be asked once more.
+HELPER_MOVES: Mapping[HelperRequestState, frozenset[HelperRequestState]] = {
+    HelperRequestState.WAITING: frozenset({HelperRequestState.TAKEN, HelperRequestState.WITHDRAWN}),
+    HelperRequestState.TAKEN: frozenset({HelperRequestState.ANSWERED, HelperRequestState.WAITING}),
+    HelperRequestState.ANSWERED: frozenset({HelperRequestState.WAITING}),
+    HelperRequestState.WITHDRAWN: frozenset(),
+}
 
 
 def node_sources(target: NodeState) -> list[NodeState]:
@@ -95,3 +111,8 @@ def machine_sources(target: MachineState) -> list[MachineState]:
 def build_sources(target: BuildState) -> list[BuildState]:
     """Return the states from which a build may move to `target`."""
     return [state for state, targets in BUILD_MOVES.items() if target in targets]
+
+
+def helper_sources(target: HelperRequestState) -> list[HelperRequestState]:
+    """Return the states from which a request to a helper may move to `target`."""
+    return [state for state, targets in HELPER_MOVES.items() if target in targets]

@@ -35,7 +35,7 @@ def present_pool_usage(pool: Pool, window: str) -> PoolUsageOut:
 def _usage_out(row: AllocationUsage) -> AllocationUsageOut:
     elapsed_s = row.elapsed_s * row.machines if row.elapsed_s and row.machines else row.elapsed_s
     return AllocationUsageOut(
-        handle=row.allocation.handle,
+        handle=row.allocation.shown_handle,
         account=row.allocation.account,
         ended_at=row.ended_at,
         is_pending=row.due_at is not None,

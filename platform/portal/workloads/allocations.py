@@ -17,6 +17,7 @@ from django.db import transaction
 from django.db.models import Max, Q
 
 from portal.compute.engines import (
+    AllocationDelayed,
     AllocationOrder,
     AllocationPhase,
     AllocationReport,
@@ -25,6 +26,7 @@ from portal.compute.engines import (
     EngineAway,
     EngineRefused,
     EngineUnusable,
+    WithdrawingEngine,
     engine_kinds,
     engine_label,
 )
@@ -32,6 +34,7 @@ from portal.compute.models import Node, Pool
 from portal.compute.resources import Amount
 from portal.compute.services.node_registration import create_allocation_tokens, end_allocation
 from portal.compute.services.pool_accounts import account_name, check_links, has_open_links
+from portal.compute.services.pool_helpers import is_helper_running, uses_helpers
 from portal.core import clock
 from portal.core.errors import InvalidInput
 from portal.workloads.allocation_usage import is_usage_due, record_bill, record_usage
@@ -58,6 +61,8 @@ _TOKENS_LAST = timedelta(days=30)
 _GRACE = timedelta(seconds=30)
 # A second request to stop follows when the first has not helped for so long.
 _STOP_AGAIN = timedelta(seconds=60)
+# Orders that a helper of one person may hold without an answer.
+_UNANSWERED = 2
 # Ends without a start are tried again so often: the machine may have been at fault.
 _FALSE_STARTS = 3
 # A job that never comes as far as a checkpoint would run for ever. See `_makes_no_progress`.
@@ -139,6 +144,7 @@ def _order_waiting(pool: Pool, engine: Engine) -> None:
         return
     queue = Queue(clock.now().timestamp(), batch=room, pool_id=pool.pk)
     queue.count_ordered(_ordered_totals())
+    has_helpers = uses_helpers(pool)
     while room > 0:
         line = queue.next_queue()
         first = line.first() if line else None
@@ -147,12 +153,30 @@ def _order_waiting(pool: Pool, engine: Engine) -> None:
         if line.blocks(first.total):
             line.skip_first()
             continue
+        if has_helpers and _waits_for_helper(pool, first.workload_id):
+            line.skip_first()
+            continue
         line.pop_first(first.total)
         queue.reprioritize(line)
         room -= 1
         allocation = _commit(pool, first.workload_id)
         if allocation is not None:
             _submit(engine, allocation)
+
+
+def _waits_for_helper(pool: Pool, workload_id: str) -> bool:
+    """Return True if an order would wait for the helper of its person.
+
+    It would take a place of those whose helpers run and answer.
+    """
+    people = Workload.objects.filter(pk=workload_id).values_list("submitted_by_id", flat=True)
+    person = people.first()
+    if person is None or not is_helper_running(pool, person):
+        return True
+    unanswered = Allocation.objects.open().filter(
+        pool=pool, handle="", workload__submitted_by=person
+    )
+    return unanswered.count() >= _UNANSWERED
 
 
 def _ordered_totals() -> list[tuple[str, Amount]]:
@@ -195,6 +219,9 @@ def _submit(engine: Engine, allocation: Allocation) -> None:
             _conclude(allocation, EndCause.CANCELLED, "")
         return
     if not _is_wanted(allocation):
+        if isinstance(engine, WithdrawingEngine) and engine.withdraw(allocation.name):
+            _conclude(allocation, EndCause.FINISHED, "")
+            return
         # It may have reached the engine, so it is submitted and then stopped as every other.
         log.info("an order is followed by its end", allocation=allocation.pk)
     names = [f"{allocation.name}-{index}" for index in range(workload.nodes)]
@@ -218,12 +245,16 @@ def _submit(engine: Engine, allocation: Allocation) -> None:
         account=allocation.account,
         project=workload.project.slug,
         image=image,
+        person=workload.submitted_by_id,
     )
     try:
         handle = engine.submit(order)
     except EngineRefused as refusal:
         text = f"{engine_label(allocation.pool.engine)} refused it: {refusal}"
         _conclude(allocation, EndCause.FAILED, text, failure=ReasonCode.START_FAILED)
+        return
+    except AllocationDelayed as delay:
+        _note_detail(allocation, str(delay))
         return
     rows = Allocation.objects.filter(
         pk=allocation.pk, state__in=allocation_sources(AllocationState.SUBMITTED)
@@ -235,7 +266,7 @@ def _submit(engine: Engine, allocation: Allocation) -> None:
             workload,
             kind="ordered",
             message=f"Submitted to pool {allocation.pool.name} "
-            f"({engine_label(allocation.pool.engine)} {handle}).",
+            f"({engine_label(allocation.pool.engine)} {allocation.shown_handle}).",
         )
 
 

@@ -15,6 +15,7 @@ from portal.accounts.models import Project, User
 from portal.compute.engines import engine_label
 from portal.compute.models import Node, NodeGroup, Pool, Quota
 from portal.compute.resources import Amount, amount_text, count_noun, cpus_text
+from portal.compute.services.pool_helpers import absence_reason
 from portal.core import clock
 from portal.core.problems import problem_of
 from portal.workloads.fair_shares import ShareStandings
@@ -42,6 +43,8 @@ def pool_reason(workload: Workload, pool: Pool) -> str:
         return f"an administrator has closed pool {pool.name}."
     if pool.problem:
         return f"{pool.problem.rstrip('.')}. Slipway keeps asking."
+    if absence := absence_reason(pool, workload.submitted_by):
+        return absence
     allocation = Allocation.objects.open().filter(workload=workload).first()
     if allocation is None:
         if Allocation.objects.open().filter(pool=pool).count() < pool.most_requests:
@@ -49,12 +52,12 @@ def pool_reason(workload: Workload, pool: Pool) -> str:
         requests = count_noun(pool.most_requests, "request")
         return f"pool {pool.name} takes {requests} at once, and others are ahead."
     if not allocation.handle:
-        if allocation.detail:
-            return allocation.detail
-        return f"it is being submitted to pool {pool.name}."
+        cause = f": {allocation.detail.rstrip('.')}" if allocation.detail else ""
+        return f"it is being submitted to pool {pool.name}{cause}."
+    handle = allocation.shown_handle
     if allocation.detail:
-        return f"{engine} says about {allocation.handle}: {allocation.detail.rstrip('.')}."
-    return f"{engine} starts {allocation.handle} in pool {pool.name}."
+        return f"{engine} says about {handle}: {allocation.detail.rstrip('.')}."
+    return f"{engine} starts {handle} in pool {pool.name}."
 
 
 def position_of(workload: Workload) -> int | None:

@@ -8,6 +8,7 @@ import typer
 from slipway.cli.completion import complete_pool
 from slipway.cli.exits import UsageMistake
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
+from slipway.cli.pool_helper import run_helper
 from slipway.cli.session import Session, command
 from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.schemas.money import dollars
@@ -197,8 +198,21 @@ def link(session: Session, pool: PoolArgument) -> None:
     if session.output.as_json:
         session.output.document(account)
         return
-    session.output.note("Run this within the hour as yourself, on a login node of the cluster:")
+    note = "Run this within the hour as yourself, on a login node of the cluster:"
+    if account.is_helper_running is not None:
+        note = "Run this as yourself on a login node of the cluster, and leave it running:"
+    session.output.note(note)
     session.output.line(account.command or "")
+
+
+@command(app, "helper")
+def helper(session: Session, pool: PoolArgument) -> None:
+    """Run your own helper on a login node: it submits your jobs in a pool under your login.
+
+    It connects to the server only, executes requests about your own jobs in this pool, and runs
+    until you stop it. Jobs that run go on without it.
+    """
+    run_helper(session, pool)
 
 
 @command(app, "account")
@@ -210,13 +224,17 @@ def account(session: Session, pool: PoolArgument) -> None:
     elif session.output.quiet:
         session.output.line(row.name or "")
     else:
+        helper_state = None
+        if row.is_helper_running is not None:
+            helper_state = "running" if row.is_helper_running else "not running"
         session.output.facts(
             {
                 "Pool": row.pool,
                 "Account": row.name or "not linked",
                 "Linked": row.linked_at,
                 "Problem": row.problem or None,
-                "Waits for": row.command,
+                "Helper": helper_state,
+                "Waits for": None if row.is_helper_running else row.command,
             }
         )
 

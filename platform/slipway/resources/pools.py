@@ -7,6 +7,12 @@ from slipway.connection import Connection
 from slipway.pages import Pages
 from slipway.resources.requests import build
 from slipway.schemas.base import PageOf
+from slipway.schemas.pool_helpers import (
+    HelperAnswerIn,
+    HelperTakeIn,
+    HelperTakeOut,
+    PoolHelperOut,
+)
 from slipway.schemas.pools import PoolAccountOut, PoolChange, PoolIn, PoolOut, PoolUsageOut
 
 
@@ -14,7 +20,8 @@ class Pools:
     """The pools of the installation. Administrators create and change them.
 
     GET pools · POST pools · GET, PATCH, DELETE pools/{name} · GET, POST pools/{name}/account
-    GET pools/{name}/usage
+    GET pools/{name}/usage · GET pools/{name}/helper · POST pools/{name}/helper/take
+    POST pools/{name}/helper/requests/{id}
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -87,3 +94,22 @@ class Pools:
         """Return the bill of a pool beside that of its engine (administrators only)."""
         query = {"window": window}
         return self._connection.fetch(PoolUsageOut, "GET", "pools", name, "usage", query=query)
+
+    def helper(self, name: str, *, seen: int = 0, wait_s: float = 0.0) -> PoolHelperOut:
+        """Return one's own helper in a pool, at the latest after `wait_s` seconds.
+
+        It comes at once when its version is greater than `seen`.
+        """
+        query: dict[str, str | int] = {"seen": seen, "wait_s": f"{wait_s:g}"}
+        return self._connection.fetch(PoolHelperOut, "GET", "pools", name, "helper", query=query)
+
+    def take_request(self, name: str, *, helper: str) -> HelperTakeOut:
+        """Take the oldest request for one's own helper. `helper` is the id of its process."""
+        body = build(HelperTakeIn, helper=helper)
+        segments = ("pools", name, "helper", "take")
+        return self._connection.fetch(HelperTakeOut, "POST", *segments, body=body)
+
+    def answer_request(self, name: str, request_id: str, answer: HelperAnswerIn) -> None:
+        """Answer a request that one's own helper took."""
+        segments = ("pools", name, "helper", "requests", request_id)
+        self._connection.send("POST", *segments, body=answer)

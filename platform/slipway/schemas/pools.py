@@ -97,7 +97,8 @@ class PoolAccountOut(AnswerSchema):
     """One's own account in the system of a pool. `name` is null until it is proved.
 
     `command` proves it, run on a machine of that system as that account within the hour. `problem`
-    is why the last proof was refused.
+    is why the last proof was refused. In a pool that only a helper of each person reaches,
+    `command` starts it, also once the account is proved, and `is_helper_running` is not null.
     """
 
     pool: str
@@ -105,6 +106,7 @@ class PoolAccountOut(AnswerSchema):
     command: str | None = None
     linked_at: datetime | None = None
     problem: str = ""
+    is_helper_running: bool | None = None
 
 
 class PoolIn(RequestSchema):

@@ -34,6 +34,8 @@ UNAUDITED = {
     "/api/agent/v1/samples": "a machine says what it sees",
     "/api/agent/v1/file-requests/{request_id}/claim": "a machine does what a person asked",
     "/api/agent/v1/file-requests/{request_id}/reports": "a machine answers a person",
+    "/api/v1/pools/{pool}/helper/take": "a program of the person asks for work all the time",
+    "/api/v1/pools/{pool}/helper/requests/{helper_request}": "a program of the person answers",
     "/api/agent/v1/file-requests/{request_id}/content": "a machine sends what a person reads",
     "/api/v1/projects/{project}/jobs/{job}/shells/{shell}/input": "its opening is audited",
     "/api/v1/projects/{project}/jobs/{job}/shells/{shell}/size": "its opening is audited",

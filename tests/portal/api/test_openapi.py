@@ -10,10 +10,10 @@ from tests.routes import every_pattern
 
 SNAPSHOT = Path(__file__).parents[2] / "openapi.json"
 _VERBS = re.compile(
-    "(accept|add|append|archive|branch|call|cancel|clone|commit|compare|cordon|create|decide|delete|"
+    "(accept|add|answer|append|archive|branch|call|cancel|clone|commit|compare|cordon|create|decide|delete|"
     "disable|download|drain|edit|empty|enable|export|extend|follow|get|invoke|link|list|move|override|pause|plan|preview|"
     "promote|quote|record|remove|repeat|restore|resume|revoke|roll|run|save|search|set|share|snooze|start|stop|"
-    "tag|uncordon|undelete|update|upload|verify|whoami)(_|$)"
+    "tag|take|uncordon|undelete|update|upload|verify|whoami)(_|$)"
 )
 REFRESH = "pytest tests/portal/api/test_openapi.py --refresh"
 

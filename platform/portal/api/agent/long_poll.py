@@ -1,4 +1,4 @@
-"""Long polling for agents and gateways: requests wait until there is a new version.
+"""Long polling for agents, gateways and helpers: requests wait until there is a new version.
 
 The wait happens outside of Django, before a request gets a thread: a thousand waiting agents cost a
 thousand small objects, and one query per change. Authorization follows afterwards, by the gate of
@@ -6,6 +6,7 @@ the operation. Requests with an unknown token do not wait.
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,10 +21,11 @@ from asgiref.typing import (
     Scope,
 )
 
-from portal.accounts.tokens import hash_of
+from portal.accounts.tokens import has_token_shape, hash_of
 from portal.api.agent.versions import (
     VersionWatch,
     versions_of_gateways,
+    versions_of_helpers,
     versions_of_hubs,
     versions_of_nodes,
 )
@@ -41,10 +43,11 @@ _HELD_A_TOKEN = 64
 class HeldRequest:
     """A waiting request: its path, its kind of token, and the version its sender knows.
 
-    `seen_of` returns the version from the headers and the query. It raises ValueError.
+    `path` is a pattern. `seen_of` returns the version from the headers and the query. It raises
+    ValueError.
     """
 
-    path: str
+    path: re.Pattern[str]
     has_shape: Callable[[str], bool]
     seen_of: Callable[[dict[bytes, bytes], dict[str, list[str]]], int]
 
@@ -58,16 +61,20 @@ def _seen_by_etag(headers: dict[bytes, bytes], _query: dict[str, list[str]]) -> 
     return int(headers.get(b"if-none-match", b'"-1"').decode("latin1").strip('W/" ') or -1)
 
 
-DESIRED = HeldRequest("/api/agent/v1/desired", has_node_shape, _seen_by_query)
-SNAPSHOT = HeldRequest("/api/gateway/v1/snapshot", has_gateway_shape, _seen_by_etag)
-SERVERS = HeldRequest("/api/hub/v1/servers", has_hub_shape, _seen_by_etag)
+DESIRED = HeldRequest(re.compile("/api/agent/v1/desired"), has_node_shape, _seen_by_query)
+SNAPSHOT = HeldRequest(re.compile("/api/gateway/v1/snapshot"), has_gateway_shape, _seen_by_etag)
+SERVERS = HeldRequest(re.compile("/api/hub/v1/servers"), has_hub_shape, _seen_by_etag)
+HELPER = HeldRequest(
+    re.compile(r"/api/v1/pools/[a-z0-9-]{1,32}/helper"), has_token_shape, _seen_by_query
+)
 
 
 def hold(app: ASGI3Application) -> ASGI3Application:
-    """Wrap the application with long polling for agents, gateways and Hubs."""
+    """Wrap the application with long polling for agents, gateways, Hubs and helpers of people."""
     nodes = LongPoll(app, DESIRED, VersionWatch(versions_of_nodes))
     gateways = LongPoll(nodes, SNAPSHOT, VersionWatch(versions_of_gateways))
-    return LongPoll(gateways, SERVERS, VersionWatch(versions_of_hubs))
+    hubs = LongPoll(gateways, SERVERS, VersionWatch(versions_of_hubs))
+    return LongPoll(hubs, HELPER, VersionWatch(versions_of_helpers))
 
 
 class LongPoll:
@@ -81,7 +88,11 @@ class LongPoll:
     async def __call__(
         self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable
     ) -> None:
-        if scope["type"] != "http" or scope["method"] != "GET" or scope["path"] != self._held.path:
+        if (
+            scope["type"] != "http"
+            or scope["method"] != "GET"
+            or not self._held.path.fullmatch(scope["path"])
+        ):
             await self.app(scope, receive, send)
             return
         requested = _asked(scope, self._held)

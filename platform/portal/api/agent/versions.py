@@ -130,3 +130,17 @@ def versions_of_hubs(hashes: Sequence[str]) -> dict[str, int]:
     value: Any = apps.get_model("notebooks", "HubVersion")
     known = hub.objects.filter(token_hash__in=hashes).values_list("token_hash", flat=True)
     return dict.fromkeys(known, value.objects.current())
+
+
+def versions_of_helpers(hashes: Sequence[str]) -> dict[str, int]:
+    """Return the sum of the versions of each person's helpers, by the hashes of API tokens."""
+    token: Any = apps.get_model("accounts", "ApiToken")
+    helper: Any = apps.get_model("compute", "PoolHelper")
+    people = dict(
+        token.objects.usable().filter(token_hash__in=hashes).values_list("token_hash", "user_id")
+    )
+    versions = dict.fromkeys(people.values(), 0)
+    helpers = helper.objects.filter(user__in=versions)
+    for user_id, version in helpers.values_list("user_id", "version"):
+        versions[user_id] += version
+    return {token_hash: versions[user_id] for token_hash, user_id in people.items()}

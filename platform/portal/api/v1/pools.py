@@ -8,12 +8,13 @@ from ninja import Query, Router, Status
 from pydantic import BaseModel, Field
 
 from portal.accounts.gates import Administrator, SignedIn
+from portal.accounts.models import User
 from portal.accounts.principal import Principal, require_principal
 from portal.api.routing import gate
 from portal.api.v1.serializers import PageParameters, page_of
 from portal.compute.engines import engine_label
 from portal.compute.models import Pool, PoolAccount
-from portal.compute.services import pool_accounts, pools
+from portal.compute.services import pool_accounts, pool_helpers, pools
 from portal.core.errors import NotFound
 from portal.core.pagination import paginate
 from portal.spend.pool_usage import present_pool_usage
@@ -111,7 +112,8 @@ def get_pool_account(request: HttpRequest, pool: str) -> PoolAccountOut:
     row = _pool(principal, pool)
     if given := pool_accounts.given_account(row, principal.user):
         return PoolAccountOut(pool=row.name, name=given)
-    return _account_out(row, PoolAccount.objects.filter(pool=row, user=principal.user).first())
+    account = PoolAccount.objects.filter(pool=row, user=principal.user).first()
+    return _account_out(row, principal.user, account)
 
 
 @router.post("/pools/{pool}/account", auth=gate(_LINK), response={201: PoolAccountOut})
@@ -120,18 +122,22 @@ def link_pool_account(request: HttpRequest, pool: str) -> Status[PoolAccountOut]
     principal = require_principal(request)
     row = _pool(principal, pool)
     account = pool_accounts.request_link(pool=row, user=principal.user)
-    return Status(201, _account_out(row, account))
+    return Status(201, _account_out(row, principal.user, account))
 
 
-def _account_out(pool: Pool, account: PoolAccount | None) -> PoolAccountOut:
-    if account is None:
-        return PoolAccountOut(pool=pool.name)
+def _account_out(pool: Pool, user: User, account: PoolAccount | None) -> PoolAccountOut:
+    command = pool_accounts.proof_command(pool, account)
+    is_running = None
+    if pool_helpers.uses_helpers(pool):
+        command = pool_helpers.helper_command(pool)
+        is_running = pool_helpers.is_helper_running(pool, user.pk)
     return PoolAccountOut(
         pool=pool.name,
-        name=account.unix_name or None,
-        command=pool_accounts.proof_command(pool, account),
-        linked_at=account.linked_at,
-        problem=account.problem,
+        name=(account.unix_name if account else "") or None,
+        command=command,
+        linked_at=account.linked_at if account else None,
+        problem=account.problem if account else "",
+        is_helper_running=is_running,
     )
 
 

@@ -12,6 +12,7 @@ from portal.compute.models.named_environments import EnvironmentVersion, NamedEn
 from portal.compute.models.node_groups import NodeGroup, NodeGroupProject
 from portal.compute.models.nodes import JoinToken, Node
 from portal.compute.models.package_checks import PackageCheck
+from portal.compute.models.pool_helpers import HelperRequest, PoolHelper
 from portal.compute.models.pools import Pool, PoolAccount, PoolProject
 from portal.compute.models.quotas import Quota
 from portal.compute.models.tiers import Tier, TierPrice
@@ -22,6 +23,7 @@ __all__ = [
     "EnvironmentBuild",
     "EnvironmentVersion",
     "GroupMachine",
+    "HelperRequest",
     "JoinToken",
     "MachineDay",
     "NamedEnvironment",
@@ -31,6 +33,7 @@ __all__ = [
     "PackageCheck",
     "Pool",
     "PoolAccount",
+    "PoolHelper",
     "PoolProject",
     "ProjectEnvironment",
     "Quota",

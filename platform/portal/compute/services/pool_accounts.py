@@ -1,8 +1,11 @@
 """Accounts that people have in the systems of pools, and the proof that they are theirs.
 
 A person proves an account by submitting a job of a secret name there, as themselves: its owner is
-what the engine tells, and not what anybody claims. Nothing is derived from a name or an address.
-Where an engine tells no owners, an administrator gives the accounts, in the settings of the pool.
+what the engine tells, and not what anybody claims. In a pool of helpers it is the person's own
+helper that submits the job and reports its owner, so there the account is that person's word: it
+gives them nothing, because Slipway never acts as that account. Nothing is derived from a name or
+an address. Where an engine tells no owners, an administrator gives the accounts, in the settings of
+the pool.
 """
 
 import secrets
@@ -14,6 +17,7 @@ from portal.accounts.models import User
 from portal.accounts.principal import Principal
 from portal.compute.engines import Engine, Owner, engine_kinds
 from portal.compute.models import Pool, PoolAccount
+from portal.compute.services.pool_helpers import helper_command, helper_state, uses_helpers
 from portal.core import clock
 from portal.core.errors import InvalidInput
 
@@ -47,20 +51,27 @@ def account_name(*, pool: Pool, user: User) -> str:
             f"Work in pool {pool.name} belongs to your own account there, and it is not linked.",
             code="account_not_linked",
             field="pool",
-            next_step=f"Link it under Settings → Profile, or run `slipway pool link {pool.name}`.",
+            next_step=f"Run `{helper_command(pool)}` on a login node of the cluster: it links it."
+            if uses_helpers(pool)
+            else f"Link it under Settings → Profile, or run `slipway pool link {pool.name}`.",
         )
     return account.unix_name
 
 
-def accounts_of(principal: Principal) -> list[tuple[Pool, PoolAccount | None]]:
-    """Return the pools in which one proves an account, each with that account."""
+def accounts_of(principal: Principal) -> list[tuple[Pool, PoolAccount | None, str]]:
+    """Return the pools in which one proves an account, each with that account.
+
+    The third is the state of one's helper, "" in a pool without helpers.
+    """
     pools = Pool.objects.visible_to(principal).order_by("name")
     personal = [pool for pool in pools if proves_accounts(pool)]
     if not personal:
         return []
     rows = PoolAccount.objects.filter(pool__in=personal, user=principal.user)
     accounts = {account.pool_id: account for account in rows}
-    return [(pool, accounts.get(pool.pk)) for pool in personal]
+    return [
+        (pool, accounts.get(pool.pk), helper_state(pool, principal.user_id)) for pool in personal
+    ]
 
 
 def proof_command(pool: Pool, account: PoolAccount | None) -> str | None:
@@ -69,6 +80,8 @@ def proof_command(pool: Pool, account: PoolAccount | None) -> str | None:
         return None
     if account.asked_at <= clock.now() - PROOF_WITHIN:
         return None
+    if uses_helpers(pool):
+        return helper_command(pool)
     return engine_kinds()[pool.engine].link_command(pool.settings, account.code)
 
 

@@ -132,6 +132,7 @@ def change_pool(
         pool = Pool.objects.select_for_update(no_key=True).get(pk=pool.pk)
         before = _shown(pool)
         if settings is not None:
+            _refuse_other_proofs(pool, settings)
             pool.settings = dict(settings)
         if most_requests is not None:
             pool.most_requests = most_requests
@@ -226,6 +227,23 @@ def _clean_pool_name(name: str) -> str:
             next_step="Choose another name.",
         )
     return name
+
+
+def _refuse_other_proofs(pool: Pool, settings: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for a change between helpers of people and commands of Slipway.
+
+    Accounts are the word of a person's helper where Slipway never acts as them. With commands it
+    would.
+    """
+    kind = _kind(pool.engine)
+    if kind.uses_helpers(pool.settings) != kind.uses_helpers(settings):
+        raise InvalidInput(
+            f"Pool {pool.name} cannot change between helpers of people and commands of Slipway: "
+            "its accounts are proved in another way.",
+            code="helper_is_fixed",
+            field="settings",
+            next_step="Create another pool with the other settings, and close this one.",
+        )
 
 
 def _kind(engine: str) -> EngineKind:

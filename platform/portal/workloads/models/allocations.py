@@ -70,6 +70,11 @@ class Allocation(Row):
         return f"sw-{self.pk.rpartition('_')[2]}"
 
     @property
+    def shown_handle(self) -> str:
+        """The part of the handle that people know: the number of the job, without its person."""
+        return self.handle.partition("@")[0]
+
+    @property
     def reserved_for(self) -> str:
         """The placement that its nodes may run."""
         return placement_name(self.workload_id, self.epoch)

@@ -82,6 +82,10 @@ class LocalEngineKind:
         """Return False: processes belong to the user of the portal."""
         return False
 
+    def uses_helpers(self, settings: Mapping[str, Any]) -> bool:
+        """Return False: Slipway itself reaches the scheduler."""
+        return False
+
     def given_accounts(self, settings: Mapping[str, Any]) -> None:
         """Return None: no administrator gives accounts here."""
 

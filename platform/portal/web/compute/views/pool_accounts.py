@@ -16,6 +16,11 @@ from portal.compute.services.pool_accounts import (
     proves_accounts,
     request_link,
 )
+from portal.compute.services.pool_helpers import (
+    helper_command,
+    is_helper_running,
+    uses_helpers,
+)
 from portal.core.errors import NotFound
 from portal.core.policy import guarded_by
 from portal.web.base.form_submission import one_click
@@ -32,7 +37,8 @@ def pool_account(request: HttpRequest, pool: str) -> HttpResponse:
     if pool_row is None:
         raise NotFound
     if request.method == "POST":
-        if one_click(request, lambda: request_link(pool=pool_row, user=principal.user)):
+        is_sent = one_click(request, lambda: request_link(pool=pool_row, user=principal.user))
+        if is_sent and not uses_helpers(pool_row):
             messages.success(request, "Run the command below within the hour.")
         return redirect("pool_account", pool)
     account = PoolAccount.objects.filter(pool=pool_row, user=principal.user).first()
@@ -44,6 +50,8 @@ def pool_account(request: HttpRequest, pool: str) -> HttpResponse:
         "is_given": has_accounts(pool_row),
         "given": given_account(pool_row, principal.user),
         "command": command,
+        "helper_command": helper_command(pool_row) if uses_helpers(pool_row) else "",
+        "is_helper_running": is_helper_running(pool_row, principal.user_id),
         "expires_at": account.asked_at + PROOF_WITHIN
         if command and account is not None and account.asked_at is not None
         else None,

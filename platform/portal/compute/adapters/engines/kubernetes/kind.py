@@ -50,6 +50,10 @@ class KubernetesEngineKind:
         """Return True if pods are created as the person who submits the work."""
         return bool(settings.get("as_person"))
 
+    def uses_helpers(self, settings: Mapping[str, Any]) -> bool:
+        """Return False: Slipway itself reaches the scheduler."""
+        return False
+
     def given_accounts(self, settings: Mapping[str, Any]) -> Mapping[str, str] | None:
         """Return the table of an administrator: Kubernetes stores no owner that proves one."""
         return KubernetesSettings.model_validate(dict(settings)).accounts

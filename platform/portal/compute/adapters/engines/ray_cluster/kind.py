@@ -45,6 +45,10 @@ class RayEngineKind:
         """Return False: all work in a Ray cluster belongs to the user of the cluster."""
         return False
 
+    def uses_helpers(self, settings: Mapping[str, Any]) -> bool:
+        """Return False: Slipway itself reaches the scheduler."""
+        return False
+
     def given_accounts(self, settings: Mapping[str, Any]) -> None:
         """Return None: there are no accounts."""
 

@@ -1,4 +1,4 @@
-"""The kind of pools of Slurm: checks their settings and opens them by one of two transports."""
+"""The kind of pools of Slurm: checks their settings and opens them by one of three transports."""
 
 import shlex
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from portal.compute.adapters.engines.slurm.commands import SlurmEngine
+from portal.compute.adapters.engines.slurm.person import SlurmPersonEngine
 from portal.compute.adapters.engines.slurm.rest import SlurmRestEngine
 from portal.compute.adapters.engines.slurm.rest_api import SlurmRestApi
 from portal.compute.adapters.engines.slurm.settings import SlurmSettings, check_rest
@@ -53,7 +54,7 @@ class SlurmEngineKind:
             raise InvalidInput(
                 f"The settings do not fit together: {error}.",
                 field="settings",
-                next_step="See docs/slurm.md on slurmrestd.",
+                next_step="See docs/slurm.md on slurmrestd and on helpers.",
             ) from error
         return checked.model_dump(exclude_defaults=True)
 
@@ -63,7 +64,11 @@ class SlurmEngineKind:
 
     def needs_account(self, settings: Mapping[str, Any]) -> bool:
         """Return True if jobs belong to the person who submits them."""
-        return bool(settings.get("as_person"))
+        return bool(settings.get("as_person") or settings.get("helper"))
+
+    def uses_helpers(self, settings: Mapping[str, Any]) -> bool:
+        """Return True if each person runs the commands of Slurm on a login node."""
+        return bool(settings.get("helper"))
 
     def given_accounts(self, settings: Mapping[str, Any]) -> None:
         """Return None: no administrator gives accounts here."""
@@ -84,6 +89,10 @@ class SlurmEngineKind:
         """Return the engine of a pool."""
         checked = SlurmSettings.model_validate(dict(settings))
         url, python = checked.portal_url or self._url, checked.python or self._python
+        if checked.helper:
+            return SlurmPersonEngine(
+                pool, checked, url=url, python=python, task_python=self._task_python
+            )
         if not checked.rest_url:
             return SlurmEngine(checked, url=url, python=python, task_python=self._task_python)
         # Kept, because a new one asks for the whole specification of slurmrestd.

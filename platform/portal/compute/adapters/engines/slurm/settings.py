@@ -17,7 +17,8 @@ class SlurmSettings(BaseModel):
     """Settings of a pool. `folder` and `python` are on the compute nodes.
 
     Jobs belong to the Unix user `user` (empty: the portal's own), or with `as_person` to the person
-    who submits them. With `rest_url` slurmrestd is asked instead of commands, as `user` where it is
+    who submits them. With `helper` each person runs the commands (`slipway pool helper`), and
+    Slipway none. With `rest_url` slurmrestd is asked instead of commands, as `user` where it is
     about no person.
     """
 
@@ -30,6 +31,7 @@ class SlurmSettings(BaseModel):
     constraint: str = Field(default="", pattern=r"^[A-Za-z0-9._&|*\[\]()-]{0,100}$")
     user: str = Field(default="", pattern=f"^({_USER})?$")
     as_person: bool = False
+    helper: bool = False
     folder: str = Field(default="~/.slipway/nodes", pattern=rf"^(~{_PATH}|{_PATH})$")
     python: str = Field(default="", pattern=f"^({_PATH})?$")
     login: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9._@-]{0,200})?$")
@@ -39,6 +41,12 @@ class SlurmSettings(BaseModel):
 
 def check_rest(settings: SlurmSettings) -> None:
     """Check what settings mean together. Raises ValueError with a sentence."""
+    if settings.helper and any(
+        (settings.user, settings.login, settings.rest_url, settings.slurm_conf)
+    ):
+        raise ValueError(
+            "helper is instead of user, login, rest_url and slurm_conf; leave them out"
+        )
     if not settings.rest_url:
         return
     host = urlsplit(settings.rest_url).hostname or ""
