@@ -19,6 +19,8 @@ from portal.spend.presenters import with_cost
 from portal.training.job_specs import PlatformCommand
 from portal.training.services.jobs import admission_request, quote_job, submit_job
 from portal.training.services.uploads import ingest_upload
+from slipway.requirement_files.conda_documents import conda_document
+from slipway.requirement_files.conda_packages import CondaEnvironment
 from slipway.schemas.batch_predictions import BatchPredictionIn, BatchPredictionQuote
 from slipway.schemas.environments import INSTALLATION
 from slipway.schemas.training import JobIn
@@ -195,4 +197,7 @@ def _environment(served: ServedModel) -> dict[str, str | None]:
     """Return the packages of a replica of the model."""
     if not served.requirements:
         return {"environment": INSTALLATION}
+    if served.conda:
+        packages = CondaEnvironment.from_text(served.conda)
+        return {"requirements": conda_document(packages, served.requirements)}
     return {"requirements": served.requirements, "python": served.python or None}
