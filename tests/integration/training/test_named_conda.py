@@ -112,7 +112,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 def test_a_job_runs_in_it_and_its_frozen_list_makes_the_same(lab: Lab) -> None:
-    output = lab.cli("train", "train.py", "--environment", "geo", "--tier", "small", "--watch")
+    output = lab.cli("train", "train.py", "--environment", "geo", "--tier", "cpu-small", "--watch")
     assert "rain 4.5 research" in output
     shown = lab.cli("env", "show", "geo")
     assert "weather >=1" in shown
