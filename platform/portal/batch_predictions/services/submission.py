@@ -12,6 +12,7 @@ from portal.batch_predictions.models import BatchPrediction
 from portal.core.errors import InvalidInput, NotFound, SlipwayError
 from portal.datasets.models import Dataset, DataTable, Version
 from portal.datasets.services.datasets import create_dataset, resolve
+from portal.endpoints.environments import chosen_version, in_environment
 from portal.endpoints.ports import ServedModel, models
 from portal.registry.catalog import find_model, find_version
 from portal.registry.records import ensure_record
@@ -67,7 +68,9 @@ def settle_prediction(
     rows, columns that do not fit the signature. Raises Conflict for a model that cannot predict.
     """
     data = _data(project, requested.data)
+    environment = chosen_version(project, requested.environment)
     served = models().find(project_id=project.pk, model=requested.model, version=requested.version)
+    served = in_environment(served, environment)
     table = chosen_table(data, requested.table)
     label = f"{served.model} version {served.version}"
     columns = columns_sent(table, requested.columns, _signature(project, served), label)
