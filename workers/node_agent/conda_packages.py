@@ -1,7 +1,8 @@
-"""Packages of conda: solved or locked, then installed into the empty folder of an environment.
+"""Packages of conda: solved or locked, downloaded, and installed into an empty environment.
 
-Each environment of conda belongs to one project, and so does its cache: every step is inside of
-the boundary of builds from source. Digests are verified. No code of a package runs in these steps.
+Each environment of conda belongs to one project: every step is inside of the boundary of builds
+from source. Archives are downloaded once on a node, and only the agent stores them, by their
+digests. No code of a package runs in these steps.
 """
 
 import asyncio
@@ -9,10 +10,11 @@ import importlib.util
 import json
 import platform
 import re
+import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +28,7 @@ from slipway.requirement_files.conda_packages import (
 from slipway.schemas.workloads import ReasonCode
 from workers.node_agent.backends.base import BuildLog
 from workers.node_agent.build_steps import BuildSteps, build_variables
+from workers.node_agent.conda_archives import CondaArchives, WrongDigest
 from workers.node_agent.errors import StartError
 from workers.node_agent.gpus import cuda_version
 from workers.node_agent.index_hosts import channel_hosts
@@ -91,8 +94,9 @@ def plan_of(conda: str, locked: str) -> CondaPlan:
 class CondaInstaller:
     """Installs packages of conda by steps of a build."""
 
-    def __init__(self, steps: BuildSteps) -> None:
+    def __init__(self, steps: BuildSteps, archives: CondaArchives) -> None:
         self._steps = steps
+        self._archives = archives
 
     async def install(self, site: Site, plan: CondaPlan, build_log: BuildLog) -> CondaInstallation:
         """Install the packages into the folder of the site. Raises StartError.
@@ -104,6 +108,7 @@ class CondaInstaller:
                 "py-rattler, which installs packages of conda, is missing beside the agent. "
                 "Administrators: install it there"
             )
+        await asyncio.to_thread(self._archives.prepare)
         archives = plan.locked or _archives_for_this_machine(plan.environment)
         if not archives:
             archives = await self._solve(site, plan.environment, build_log)
@@ -112,7 +117,7 @@ class CondaInstaller:
             if not _is_of(archive, channels):
                 raise failed(f"{archive.url[:200]} is in none of the channels of the environment")
         python = _python_of(archives)
-        site = await self._with_hosts(site, channels, [archive.url for archive in archives])
+        await self._fetch(site, channels, archives, build_log)
         request = {
             "scratch": str(site.scratch),
             "prefix": str(site.attempt),
@@ -120,6 +125,7 @@ class CondaInstaller:
                 {
                     **dict(zip(("name", "version", "build"), archive.parts, strict=True)),
                     "url": archive.url,
+                    "path": str(self._archives.path_of(archive)),
                     "sha256": archive.sha256,
                     "subdir": archive.subdir,
                     "channel": archive.channel,
@@ -127,7 +133,7 @@ class CondaInstaller:
                 for archive in archives
             ],
         }
-        await self._run(site, "install", request, build_log)
+        await self._run(site, "install", request, build_log, network=False)
         await asyncio.to_thread(_check_paths, site.attempt)
         return CondaInstallation(python, archives)
 
@@ -148,18 +154,58 @@ class CondaInstaller:
         except ValueError as error:
             raise failed(f"a channel names a package that cannot be used: {error}") from error
 
+    async def _fetch(
+        self,
+        site: Site,
+        channels: Iterable[str],
+        archives: Sequence[LockedArchive],
+        build_log: BuildLog,
+    ) -> None:
+        """Download the archives that this node has not, and store them by their digests."""
+        missing = await asyncio.to_thread(self._archives.missing, archives)
+        if present := len(archives) - len(missing):
+            build_log.write(f"{present} of {len(archives)} packages are on this node already.\n")
+        if not missing:
+            return
+        site = await self._with_hosts(site, channels, [archive.url for archive in missing])
+        folder = site.scratch / "archives"
+        request = {
+            "scratch": str(site.scratch),
+            "folder": str(folder),
+            "urls": {archive.sha256: archive.url for archive in missing},
+        }
+        await self._run(site, "fetch", request, build_log)
+        for archive in missing:
+            try:
+                await asyncio.to_thread(self._archives.add, archive, folder / archive.sha256)
+            except WrongDigest as error:
+                build_log.write(f"{archive.url}: hash mismatch.\n")
+                raise failed(
+                    f"hash mismatch: {archive.file_name} has the sha256 {error}, and "
+                    f"{archive.sha256} was expected"
+                ) from error
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
     async def _with_hosts(self, site: Site, channels: Iterable[str], urls: Iterable[str]) -> Site:
         hosts = await asyncio.to_thread(channel_hosts, channels, urls, build_variables())
         return site.with_hosts(hosts)
 
     async def _run(
-        self, site: Site, verb: str, request: Mapping[str, object], build_log: BuildLog
+        self,
+        site: Site,
+        verb: str,
+        request: Mapping[str, object],
+        build_log: BuildLog,
+        *,
+        network: bool = True,
     ) -> None:
         file = site.scratch / f"{verb}.json"
         file.write_text(json.dumps(request), "utf-8")
         command = [sys.executable, "-I", "-c", _SCRIPT.read_text("utf-8"), str(file)]
         build_log.write(f"Packages of conda: {verb}.\n")
-        await self._steps.run(site.step(command, site.attempt, network=True), build_log)
+        step = site.step(command, site.attempt, network=network)
+        readable = (*step.readable, str(self._archives.folder))
+        await self._steps.run(replace(step, readable=readable), build_log)
 
 
 def _archives_for_this_machine(environment: CondaEnvironment) -> tuple[LockedArchive, ...]:

@@ -1,4 +1,4 @@
-"""Solve or install conda packages: the program of a build step, run by the agent's interpreter.
+"""Solve, fetch or install conda packages: the program of a step, run by the agent's interpreter.
 
 It gets a request as a file, and runs nothing of any package: scripts that packages would like to
 run after their installation are not run.
@@ -7,10 +7,16 @@ run after their installation are not run.
 import asyncio
 import json
 import os
+import ssl
 import sys
 from pathlib import Path
 
+import httpx
 import rattler
+
+_DOWNLOADS = 8
+_ATTEMPTS = 3
+_TIMEOUT_S = 60.0
 
 
 def _gateway(scratch: Path) -> rattler.Gateway:
@@ -59,9 +65,8 @@ async def _install(scratch: Path, prefix: Path, archives: list[dict[str, str]]) 
             sha256=bytes.fromhex(archive["sha256"]),
         )
         file_name = archive["url"].rpartition("/")[2]
-        records.append(
-            rattler.RepoDataRecord(package, file_name, archive["url"], archive["channel"])
-        )
+        url = Path(archive["path"]).as_uri()
+        records.append(rattler.RepoDataRecord(package, file_name, url, archive["channel"]))
         _write(f"+ {archive['name']} {archive['version']} {archive['build']}")
     await rattler.install(
         records,
@@ -70,6 +75,54 @@ async def _install(scratch: Path, prefix: Path, archives: list[dict[str, str]]) 
         execute_link_scripts=False,
         show_progress=False,
     )
+    _name_addresses(prefix, archives)
+
+
+def _name_addresses(prefix: Path, archives: list[dict[str, str]]) -> None:
+    """Write the addresses of the packages where rattler has written their files on this node."""
+    urls = {Path(archive["path"]).as_uri(): archive["url"] for archive in archives}
+    for file in (prefix / "conda-meta").glob("*.json"):
+        document = json.loads(file.read_text("utf-8"))
+        document["url"] = urls.get(document["url"], document["url"])
+        file.write_text(json.dumps(document, indent=2), "utf-8")
+
+
+async def _fetch(folder: Path, urls: dict[str, str]) -> None:
+    """Download archives into files that are named by the digests they should have."""
+    at_once = asyncio.Semaphore(_DOWNLOADS)
+    # The certificates of this machine, and the proxies of the variables.
+    async with httpx.AsyncClient(
+        follow_redirects=True,
+        verify=ssl.create_default_context(),
+        timeout=_TIMEOUT_S,
+        headers={"Accept-Encoding": "identity"},
+    ) as client:
+
+        async def fetch(name: str, url: str) -> None:
+            async with at_once:
+                for attempt in range(_ATTEMPTS):
+                    try:
+                        await _download(client, url, folder / name)
+                    except httpx.TransportError:
+                        if attempt == _ATTEMPTS - 1:
+                            raise
+                        await asyncio.sleep(2**attempt)
+                    else:
+                        break
+            _write(f"< {url.rpartition('/')[2]}")
+
+        async with asyncio.TaskGroup() as group:
+            for name, url in urls.items():
+                group.create_task(fetch(name, url))
+
+
+async def _download(client: httpx.AsyncClient, url: str, target: Path) -> None:
+    async with client.stream("GET", url) as response:
+        if not response.is_success:
+            raise ValueError(f"{url} was answered with the status {response.status_code}.")
+        with target.open("wb") as file:
+            async for piece in response.aiter_raw():
+                file.write(piece)
 
 
 def _write(line: str) -> None:
@@ -81,13 +134,20 @@ def main() -> None:
     """Do what the request says."""
     request = json.loads(Path(sys.argv[1]).read_text("utf-8"))
     scratch = Path(request["scratch"])
-    if "prefix" in request:
+    if "urls" in request:
+        folder = Path(request["folder"])
+        folder.mkdir(exist_ok=True)
+        run = _fetch(folder, request["urls"])
+    elif "prefix" in request:
         run = _install(scratch, Path(request["prefix"]), request["archives"])
     else:
         run = _solve(scratch, request["channels"], request["specs"], request["cuda"])
     status = 0
     try:
         asyncio.run(run)
+    except BaseExceptionGroup as group:
+        _write(str(group.exceptions[0]).strip() or repr(group.exceptions[0]))
+        status = 1
     except Exception as error:  # noqa: BLE001 - whatever it is, the log has its words
         # The words of the solver, without lines of this program.
         _write(str(error).strip() or repr(error))

@@ -26,6 +26,7 @@ from workers.node_agent.build_disk import BuildDisk
 from workers.node_agent.build_steps import BuildSteps, StepFailed, build_variables
 from workers.node_agent.build_verification import Skeleton, break_hard_links, seal, skeleton_of
 from workers.node_agent.bytecode import first_compile_commands, remaining_compile_command
+from workers.node_agent.conda_archives import CondaArchives
 from workers.node_agent.conda_packages import CondaInstaller, CondaPlan, plan_of
 from workers.node_agent.disk_limits import DiskLimits
 from workers.node_agent.environment_records import EnvironmentRecord
@@ -74,7 +75,7 @@ class VirtualEnvironments:
         disk = DiskLimits.of(settings, folders.root)
         self._steps = BuildSteps(settings, folders.code, isolation, disk.task_bytes)
         self._installer = Installer(self._steps, folders.unpacked)
-        self._conda = CondaInstaller(self._steps)
+        self._conda = CondaInstaller(self._steps, CondaArchives(folders.conda_archives))
         self._compiling: dict[Path, asyncio.Task[None]] = {}
         self._recording: dict[Path, asyncio.Task[EnvironmentRecord]] = {}
         self._checking: dict[Path, asyncio.Lock] = {}

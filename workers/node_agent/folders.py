@@ -102,6 +102,8 @@ class NodeFolders:
         # Wheels unpacked by uv, which share their files with the shared environments. The outdated
         # folders of earlier releases accepted files of any build.
         self.unpacked = data_dir / "wheel-cache"
+        # Archives of conda packages by sha256, which only the agent writes.
+        self.conda_archives = data_dir / "conda-archives"
         self.outdated = (data_dir / "uv-cache", data_dir / "pip-cache")
         self.code = data_dir / "code"
         self.sdk = data_dir / "sdk"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from workers.node_agent.attempts import AttemptTable
+from workers.node_agent.conda_archives import CondaArchives
 from workers.node_agent.folders import NodeFolders
 from workers.node_agent.uv_install import uv_of
 
@@ -35,6 +36,7 @@ async def prune_periodically(folders: NodeFolders, table: AttemptTable) -> None:
         removed = await asyncio.to_thread(
             remove_oldest, folders.environments, KEPT_ENVIRONMENTS, frozenset(in_use)
         )
+        await asyncio.to_thread(CondaArchives(folders.conda_archives).prune)
         if removed:
             await forget_unpacked(folders)
 

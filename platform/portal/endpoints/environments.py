@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 
 from portal.accounts.models import Project
 from portal.compute.models import EnvironmentVersion
+from portal.compute.services.conda_environments import conda_with
 from portal.compute.services.default_environment import package_of, satisfies
 from portal.compute.services.environments import (
     default_python,
@@ -57,6 +58,10 @@ def in_environment(served: ServedModel, version: EnvironmentVersion | None) -> S
     if version is None:
         return served
     packages = version.environment
+    if version.is_conda:
+        source = conda_with(packages, _SERVER)
+        changes = {"requirements": source.requirements, "python": "", "conda": packages.conda}
+        return served.model_copy(update=changes)
     requirements, python = environment_for(packages.requirements, packages.python)
     return served.model_copy(update={"requirements": requirements, "python": python})
 

@@ -28,8 +28,9 @@ class ServedModel(BaseModel):
     `model_dir` is the folder with the files, relative to the replica's own unless they are on the
     node already. `golden` are predictions with known answers. `requirements` are those of the
     environment it is served in, of that version of `python`. They are empty for the default
-    environment. `example` is a body of `/invocations` that was logged with the model. `batching` is
-    what its author stated, a `BatchingMode`.
+    environment. With `conda`, the canonical form of packages of conda, pip installs the
+    requirements beside them. `example` is a body of `/invocations` that was logged with the model.
+    `batching` is what its author stated, a `BatchingMode`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -44,6 +45,7 @@ class ServedModel(BaseModel):
     golden: tuple[dict[str, Any], ...] = ()
     requirements: str = ""
     python: str = ""
+    conda: str = ""
     example: str = ""
     batching: str | None = None
 

@@ -12,6 +12,7 @@ from django.db import transaction
 from django.db.models import F
 
 from portal.compute.lifecycle import NodeState
+from portal.compute.services.conda_environments import CondaSource, use_conda
 from portal.compute.services.environments import use_environment
 from portal.core.errors import Conflict, SlipwayError
 from portal.endpoints.lifecycle import KEPT, EndpointState, ReplicaState, RevisionState
@@ -25,6 +26,7 @@ from portal.workloads.retries import LOSSES
 from portal.workloads.services.cancellation import stop_workload
 from portal.workloads.services.submission import WorkloadRequest, submit_workload
 from portal.workloads.specs import spec_from
+from slipway.requirement_files.conda_packages import CondaEnvironment
 from slipway.schemas.backends import DEFAULT_BACKEND
 from slipway.schemas.workloads import ReasonCode
 
@@ -203,6 +205,10 @@ def _environment(endpoint: Endpoint, revision: Revision) -> str:
     served = ServedModel.model_validate(revision.served)
     if not served.requirements:
         return ""
+    if served.conda:
+        packages = CondaEnvironment.from_text(served.conda)
+        source = CondaSource(packages, served.requirements)
+        return use_conda(project=endpoint.project, by=revision.made_by, source=source).digest
     made = use_environment(
         project=endpoint.project,
         by=revision.made_by,

@@ -1,12 +1,11 @@
 """Environment of a notebook server: the installation's, a named one, or its own packages."""
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
 from portal.accounts.models import Project, User
 from portal.compute.models import EnvironmentVersion
+from portal.compute.services.conda_environments import conda_with, use_conda
 from portal.compute.services.environments import (
     default_python,
+    name_of,
     normalised,
     options_of,
     package_lines,
@@ -61,6 +60,8 @@ def describe_packages(
     others = f" The environment {reference} is not used." if unused else ""
     python = default_python() if version is None else version.environment.python
     own = "" if python == default_python() else f" Python {python} of the environment."
+    if version is not None and version.is_conda:
+        own = f" Python {python} of conda." if python else " With the Python of conda."
     return PackagesOut(
         explanation=f"{packages} {source}, and those of JupyterLab.{others}{own}",
         count=count,
@@ -76,13 +77,16 @@ def environment_of(
 
     What a server itself needs is added to the packages of a named environment too.
     """
+    if version is not None and version.is_conda:
+        source = conda_with(version.environment, _SERVER)
+        return use_conda(project=project, by=by, source=source).digest
     text = requirements if version is None else version.environment.requirements
     canonical = normalised(text)
     lines = package_lines(canonical)
     if not lines:
         return ""
-    named = {canonicalize_name(Requirement(line.partition(" --hash=")[0]).name) for line in lines}
-    missing = [need for need in _SERVER if canonicalize_name(Requirement(need).name) not in named]
+    named = set(map(name_of, lines))
+    missing = [need for need in _SERVER if name_of(need) not in named]
     return use_environment(
         project=project,
         by=by,

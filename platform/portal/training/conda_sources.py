@@ -3,13 +3,11 @@
 import posixpath
 from urllib.parse import urlsplit
 
-from portal.compute.services.conda_environments import (
-    CondaSource,
-    allowed_channels,
-    channel_address,
-)
+from portal.compute.models import EnvironmentVersion
+from portal.compute.services.conda_environments import CondaSource, allowed_channels
+from portal.compute.services.environments import default_python
 from portal.core.errors import InvalidInput
-from slipway.requirement_files.conda import CondaFile, is_conda_lock, parse_conda
+from slipway.requirement_files.conda import is_conda_lock
 from slipway.requirement_files.names import CONDA
 
 _SHOWN_CHANNELS = 3
@@ -19,21 +17,6 @@ def is_conda(path: str) -> bool:
     """Return whether a file is one of conda, by its name."""
     name = posixpath.basename(path)
     return name in CONDA or is_conda_lock(path) or name.endswith((".yml", ".yaml"))
-
-
-def conda_file(text: str, file: str) -> CondaFile:
-    """Return the content of a file of conda. Raises RequirementRefused."""
-    return parse_conda(text, file=file, resolve=channel_address)
-
-
-def pip_text(content: CondaFile) -> str:
-    """Return the requirements for pip, each in the line that it has in its file."""
-    lines = [""] * max((number for number, _ in content.pip), default=0)
-    for number, line in content.pip:
-        # Flow style has several in one line.
-        before = lines[number - 1]
-        lines[number - 1] = f"{before}\n{line}" if before else line
-    return "\n".join(lines)
 
 
 def about_conda(source: CondaSource, file: str, pip: int) -> str:
@@ -53,6 +36,14 @@ def about_conda(source: CondaSource, file: str, pip: int) -> str:
     return f"{environment.count} {kind}{plural}{beside} {where}, from {shown}. {own}"
 
 
+def about_python(version: EnvironmentVersion) -> str:
+    """Return the sentence on the Python of a named environment, empty for the usual one."""
+    python = version.environment.python
+    if version.is_conda:
+        return f" Python {python} of conda." if python else " With the Python of conda."
+    return "" if python == default_python() else f" Python {python} of the environment."
+
+
 def _host(address: str) -> str:
     parts = urlsplit(address)
     return f"{parts.netloc}{parts.path}"
@@ -63,12 +54,12 @@ def unused_in_container(path: str) -> str:
     return f"{path} is not used in containers: a Dockerfile installs what they need."
 
 
-def refused_in_container(path: str) -> InvalidInput:
-    """Return the error for a file of conda that a job in a container names."""
+def refused_in_container(path: str, field: str = "requirements_file") -> InvalidInput:
+    """Return the error for packages of conda that a job in a container names."""
     return InvalidInput(
         f"A job in a container cannot use {path}: conda environments are built outside of them.",
         code="conda_in_container",
-        field="requirements_file",
+        field=field,
         next_step="Run the job without a container (backend: process), or install the packages in "
         "a Dockerfile.",
     )

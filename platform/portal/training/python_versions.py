@@ -47,9 +47,12 @@ class JobPython:
         return self.version == default_python()
 
     def accepts(self, version: str) -> bool:
-        """Return True if a named environment with this version may be used for the job."""
+        """Return True if a named environment with this version may be used for the job.
+
+        It is empty for one of conda, where only a solver would tell it.
+        """
         if self.versions is not None:
-            return _allows(self.versions, version)
+            return bool(version) and _allows(self.versions, version)
         return not self.is_chosen or version == self.version
 
 

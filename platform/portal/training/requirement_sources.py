@@ -7,7 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from portal.compute.models import EnvironmentVersion, Pool
-from portal.compute.services.conda_environments import CondaSource
+from portal.compute.services.conda_environments import (
+    CondaSource,
+    conda_file,
+    conda_source_of,
+    pip_text,
+)
 from portal.compute.services.default_environment import satisfies
 from portal.compute.services.environments import (
     canonical,
@@ -19,9 +24,8 @@ from portal.compute.services.image_environments import ImageSource
 from portal.core.errors import InvalidInput
 from portal.training.conda_sources import (
     about_conda,
-    conda_file,
+    about_python,
     is_conda,
-    pip_text,
     refused_in_container,
     unused_in_container,
 )
@@ -105,9 +109,10 @@ class JobPackages:
         return cls(
             requirements=version.environment.requirements,
             explanation=f"{_packages(version.packages)} of the environment {version.reference}; "
-            f"requirements files in the code are not used.{_of_environment(version)}",
+            f"requirements files in the code are not used.{about_python(version)}",
             version=version,
             python=version.environment.python,
+            conda=conda_source_of(version.environment),
         )
 
     def in_default(
@@ -119,18 +124,23 @@ class JobPackages:
         """
         has_own = bool(self.requirements) or self.has_own_python
         if has_own or not python().accepts(version.environment.python):
-            sentence = f"The project's default environment {version.named} is not used."
-            return replace(self, explanation=f"{self.explanation} {sentence}")
+            return self.without_default(version)
         others = self.explanation.removesuffix(python().explanation).rstrip()
         others = others.removeprefix(_without_packages()).removeprefix(_INSTALLATION)
         return replace(
             self,
             requirements=version.environment.requirements,
             explanation=f"{_packages(version.packages)} of {version.reference}, the project's "
-            f"default environment.{others}{_of_environment(version)}",
+            f"default environment.{others}{about_python(version)}",
             version=version,
             python=version.environment.python,
+            conda=conda_source_of(version.environment),
         )
+
+    def without_default(self, version: EnvironmentVersion) -> "JobPackages":
+        """Return these packages with the sentence that the project's default is not used."""
+        sentence = f"The project's default environment {version.named} is not used."
+        return replace(self, explanation=f"{self.explanation} {sentence}")
 
     def as_schema(self) -> PackagesOut:
         """Return the packages as the API shows them."""
@@ -147,14 +157,8 @@ class JobPackages:
 
     def _shown_python(self) -> str:
         if self.conda is not None:
-            return self.conda.environment.python
+            return self.python if self.version else self.conda.environment.python
         return "" if self.image is not None else self.python
-
-
-def _of_environment(version: EnvironmentVersion) -> str:
-    """Return the sentence on the Python of a named environment, empty for the usual one."""
-    python = version.environment.python
-    return "" if python == default_python() else f" Python {python} of the environment."
 
 
 _INSTALLATION = "The environment of the installation."

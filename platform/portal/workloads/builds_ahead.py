@@ -61,7 +61,17 @@ def request_builds(*, version: EnvironmentVersion, by: User) -> list[Node]:
             code="no_node_builds_ahead",
             next_step="Submit a job in it: its node builds it as soon as there is one.",
         )
-    nodes = [node for node in nodes if not node.pythons or environment.python in node.pythons]
+    if version.is_conda:
+        nodes = [node for node in nodes if DEFAULT_BACKEND not in node.shared_backends]
+        if not nodes:
+            raise Conflict(
+                "No node that takes new work keeps the packages of projects apart, as packages of "
+                "conda need it to be built ahead.",
+                code="no_node_builds_ahead",
+                next_step="Submit a job in it: its node builds it as the first step.",
+            )
+    else:
+        nodes = [node for node in nodes if not node.pythons or environment.python in node.pythons]
     if not nodes:
         raise Conflict(
             f"No node that takes new work has Python {environment.python}.",

@@ -287,16 +287,16 @@ def _end(
 
 
 def _next_step(workload: Workload, reason: ReasonCode, text: str, hint: str) -> str:
-    step = hint or next_step_of(reason, text, _requirements_of(workload, reason))
+    step = hint or next_step_of(reason, text, *_packages_of(workload, reason))
     return shorten(step, 300)
 
 
-def _requirements_of(workload: Workload, reason: ReasonCode) -> str:
-    """Return the requirements of the environment, where the next step depends on them."""
+def _packages_of(workload: Workload, reason: ReasonCode) -> tuple[str, str]:
+    """Return requirements and packages of conda, where the next step depends on them."""
     if reason != ReasonCode.IMPORT_ERROR or not workload.environment:
-        return ""
+        return "", ""
     environments = Environment.objects.filter(digest=workload.environment)
-    return environments.values_list("requirements", flat=True).first() or ""
+    return environments.values_list("requirements", "conda").first() or ("", "")
 
 
 def requeue(workload: Workload, reason: ReasonCode, text: str, **details: Any) -> None:

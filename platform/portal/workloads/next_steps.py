@@ -3,6 +3,7 @@
 import re
 
 from portal.workloads.retries import NEXT_STEPS
+from slipway.requirement_files.conda_packages import CondaEnvironment
 from slipway.schemas.workloads import ReasonCode
 
 _MODULE = re.compile(r"No module named '([A-Za-z0-9_.]+)'")
@@ -19,6 +20,8 @@ _PACKAGES = {
     "sklearn": "scikit-learn",
     "yaml": "PyYAML",
 }
+# And on conda-forge.
+_CONDA_PACKAGES = _PACKAGES | {"cv2": "opencv", "torch": "pytorch", "yaml": "pyyaml"}
 # In this order: pip and uv name the cause first, and then what followed from it.
 _BUILDS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
@@ -67,6 +70,13 @@ _BUILDS: tuple[tuple[re.Pattern[str], str], ...] = (
         "Correct the name or the version of {}: the index has no such release for this Python.",
     ),
     (
+        re.compile(rf"No candidates were found for {_PACKAGE}"),
+        (
+            "Correct the name or the version of {}: the channels of the environment have no such "
+            "package for this machine."
+        ),
+    ),
+    (
         re.compile(
             r"ResolutionImpossible|conflicting dependencies|requirements are unsatisfiable"
             r"|incompatible"
@@ -87,16 +97,19 @@ _BUILDS: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 
 
-def next_step_of(reason: ReasonCode, message: str = "", requirements: str = "") -> str:
+def next_step_of(
+    reason: ReasonCode, message: str = "", requirements: str = "", conda: str = ""
+) -> str:
     """Return what to do after an end. It never says what `requirements` show to be done already.
 
     `requirements` are the lines of the environment it ran in, empty for the environment of the
-    node. Returns "" where there is nothing to do.
+    node, and `conda` its packages of conda in canonical form. Returns "" where there is nothing to
+    do.
     """
     if reason == ReasonCode.ENVIRONMENT_FAILED:
         return _after_failed_build(message)
     if reason == ReasonCode.IMPORT_ERROR:
-        return _after_import_error(message, requirements)
+        return _after_import_error(message, requirements, conda)
     return NEXT_STEPS.get(reason, "")
 
 
@@ -112,19 +125,20 @@ def _after_failed_build(message: str) -> str:
     return NEXT_STEPS[ReasonCode.ENVIRONMENT_FAILED]
 
 
-def _after_import_error(message: str, requirements: str) -> str:
+def _after_import_error(message: str, requirements: str, conda: str) -> str:
+    environment = CondaEnvironment.from_text(conda) if conda else CondaEnvironment()
+    file = "requirements.txt"
+    if conda:
+        file = "environment.yml, lock it" if environment.archives else "environment.yml"
     match = _MODULE.search(message)
     if match is None:
-        return NEXT_STEPS[ReasonCode.IMPORT_ERROR]
+        return f"Add the package to {file} and submit again."
     module = match[1].partition(".")[0]
-    package = _PACKAGES.get(module, module)
-    listed = {
-        re.sub(r"[-_.]+", "-", name[0]).lower()
-        for line in requirements.splitlines()
-        if (name := re.match(_PACKAGE, line))
-    }
+    package = (_CONDA_PACKAGES if conda else _PACKAGES).get(module, module)
+    names = [name[0] for line in requirements.splitlines() if (name := re.match(_PACKAGE, line))]
+    listed = {re.sub(r"[-_.]+", "-", name).lower() for name in (*names, *environment.names)}
     if re.sub(r"[-_.]+", "-", package).lower() not in listed:
-        return f"Add {package} to requirements.txt and submit again."
+        return f"Add {package} to {file} and submit again."
     if "." in match[1]:
         return (
             f"The environment has {package}, but not its module {match[1]}: require a version of "

@@ -32,7 +32,12 @@ ReferenceArgument = Annotated[
 ]
 RequirementsOption = Annotated[
     Path,
-    typer.Option("--requirements", "-r", metavar="FILE", help="Requirements file with packages."),
+    typer.Option(
+        *("--file", "-f", "--requirements", "-r"),
+        metavar="FILE",
+        help="Requirements file with packages, environment.yml, conda-lock.yml or a list that "
+        "begins with @EXPLICIT.",
+    ),
 ]
 PythonOption = Annotated[
     str | None,
@@ -71,7 +76,7 @@ def _audit_lines(audit: EnvironmentAuditOut) -> list[str]:
         f"{it.summary or it.link}"
         for it in audit.vulnerabilities
     ]
-    if audit.state == "checked" and not lines:
+    if audit.state == "checked" and audit.packages and not lines:
         lines.append(f"None known in {audit.packages} packages.")
     return [*lines, *([audit.reason] if audit.reason else [])]
 
@@ -85,13 +90,16 @@ def _show(session: Session, version: EnvironmentVersionDetail) -> None:
         session.output.facts(
             {
                 "Version": version.reference,
-                "Python": version.python,
+                "Python": version.python or "of conda",
+                "Channels": version.channels or None,
                 "Build": _state(version.build),
                 "Requested": version.requested or None,
                 "Nodes": [f"{build.node}: {build.state}" for build in version.builds] or None,
                 "Created": version.created_at,
                 "By": version.created_by.name,
-                "Packages": version.requirements.splitlines(),
+                "Packages": version.document.splitlines()
+                if version.is_conda
+                else version.requirements.splitlines(),
                 "Vulnerabilities": _audit_lines(version.audit),
             }
         )
@@ -108,7 +116,7 @@ def create(
     python: PythonOption = None,
     project: ProjectOption = None,
 ) -> None:
-    """Create an environment from a requirements file."""
+    """Create an environment from a requirements file, or from a file of conda."""
     slug, environments = session.project(project), session.client.environments
     environments.create(
         environment,
@@ -163,7 +171,7 @@ def list_environments(
             ListColumn("By", fit=CellOverflow.WRAPPED, dispensable=4),
         ],
         row=lambda e: (
-            *(e.name, e.version, e.packages, e.python, _state(e.build)),
+            *(e.name, e.version, e.packages, e.python or "of conda", _state(e.build)),
             *("yes" if e.is_default else "", e.created_by.name),
         ),
         key=lambda e: e.name,
@@ -193,7 +201,7 @@ def versions(
             ListColumn("By", fit=CellOverflow.WRAPPED, dispensable=3),
         ],
         row=lambda v: (
-            *(v.reference, v.packages, v.python),
+            *(v.reference, v.packages, v.python or "of conda"),
             *(_state(v.build), v.created_at, v.created_by.name),
         ),
         key=lambda v: v.reference,
@@ -255,7 +263,10 @@ def freeze(
     ] = None,
     project: ProjectOption = None,
 ) -> None:
-    """Write the exact versions of packages that the first build resolved."""
+    """Write the exact versions of packages that the first build resolved.
+
+    Those of conda are a list with addresses and digests, which `--file` of `create` reads.
+    """
     name, number = _parsed(environment)
     slug = session.project(project)
     text = session.client.environments.freeze(name, number, project=slug)
@@ -296,7 +307,7 @@ def audit(session: Session, environment: ReferenceArgument, project: ProjectOpti
             session.output.note(f"Checked {result.checked_at:%Y-%m-%d %H:%M} UTC.")
     if result.vulnerabilities:
         raise typer.Exit(ExitCode.VULNERABLE)
-    if result.state != "checked":
+    if result.state != "checked" or result.unchecked:
         raise typer.Exit(ExitCode.UNAVAILABLE)
 
 

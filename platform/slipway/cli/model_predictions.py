@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from slipway.cli.environment_option import EnvironmentOption
 from slipway.cli.exits import exit_code_of
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption
@@ -90,6 +91,7 @@ def predict(
     keep: KeepOption = None,
     column: ColumnOption = None,
     on_error: OnErrorOption = OnErrorChoice.STOP,
+    environment: EnvironmentOption = None,
     tier: TierOption = None,
     pool: PoolOption = None,
     name: NameOption = None,
@@ -107,6 +109,7 @@ def predict(
     name_of_model, _, version = model.partition("@")
     resource = session.client.batch_predictions
     options = {
+        "environment": environment,
         "name": name,
         "tier": tier,
         "pool": pool,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from slipway.requirement_files.conda_documents import PIP_COMMENT, PLATFORM_COMMENT
 from slipway.requirement_files.conda_packages import (
     EXPLICIT,
     SPEC,
@@ -264,16 +265,25 @@ class _Reader:
         return variables
 
     def explicit(self) -> CondaFile:
-        """Return a list of addresses. All are for one platform, or for any."""
-        archives = []
+        """Return a list of addresses, of one platform, or in sections that name theirs."""
+        sections: dict[str, list[LockedArchive]] = {}
+        pip: list[tuple[int, str]] = []
+        platform = ""
         for number, line in enumerate(self.lines, 1):
             text = line.strip()
-            if text and not text.startswith("#") and text != EXPLICIT:
-                archives.append(self._archive(number, text))
-        if not archives:
+            if text.startswith(PIP_COMMENT):
+                pip.append((number, text.removeprefix(PIP_COMMENT).strip()))
+            elif text.startswith(PLATFORM_COMMENT):
+                platform = text.removeprefix(PLATFORM_COMMENT).split(" ")[0]
+            elif text and not text.startswith("#") and text != EXPLICIT:
+                sections.setdefault(platform, []).append(self._archive(number, text))
+        if not sections:
             raise self.refused(1, "it names no packages", "List them: conda list --explicit")
-        platforms = {archive.subdir for archive in archives} - {"noarch"} or {*PLATFORMS}
-        return CondaFile(self._locked(dict.fromkeys(platforms, archives), 1))
+        if len(sections) == 1:
+            (archives,) = sections.values()
+            platforms = {archive.subdir for archive in archives} - {"noarch"} or {*PLATFORMS}
+            sections = dict.fromkeys(platforms, archives)
+        return CondaFile(self._locked(sections, 1), tuple(pip))
 
     def _archive(self, number: int, text: str) -> LockedArchive:
         try:

@@ -17,6 +17,8 @@ _PYTHON = re.compile(r"\s*(?:==?|~=|>=)?\s*(3\.\d{1,2})(?![\d])")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ARCHIVE = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.+-]*)-([^-/]+)-([^-/]+)\.(?:conda|tar\.bz2)")
+_PYTHON_ARCHIVE = re.compile(r"/python-(3\.\d{1,2})\.[^/\s]*#sha256:")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SUBDIR = re.compile(r"noarch|[a-z]+-[a-z0-9]+")
 
 
@@ -70,6 +72,13 @@ class CondaEnvironment:
     def count(self) -> int:
         """The number of packages that are named."""
         return len(self.packages) or max(map(len, self.archives.values()), default=0)
+
+    @property
+    def names(self) -> set[str]:
+        """The names of the packages."""
+        specs = (spec.rpartition("::")[2] for spec in self.packages)
+        exact = {it.parts[0] for archives in self.archives.values() for it in archives}
+        return {match[0] for spec in specs if (match := _NAME.match(spec))} | exact
 
     @property
     def python(self) -> str:
@@ -148,6 +157,12 @@ def locked_versions(locked: str) -> str:
         elif line and not line.startswith(("#", "@")):
             lines.append(line)
     return "\n".join(lines)
+
+
+def python_of_locked(locked: str) -> str:
+    """Return the minor version of Python among exact packages, empty for none."""
+    match = _PYTHON_ARCHIVE.search(locked)
+    return match[1] if match else ""
 
 
 def check_variables(variables: Mapping[str, str]) -> str:

@@ -54,9 +54,10 @@ class BatchPredictions:
     ) -> BatchPredictionOut:
         """Submit the job that predicts `data` (`sales:3`) and makes a version of `output`.
 
-        `version` is a number, an alias or a stage, by default the latest. `options` are `name`,
-        `tier`, `pool`, `priority`, `max_attempts`, `preemptible`, `max_hours` and `tags`, as of a
-        job. Raises InvalidInput if the data do not fit the signature of the model.
+        `version` is a number, an alias or a stage, by default the latest. `options` are
+        `environment`, `name`, `tier`, `pool`, `priority`, `max_attempts`, `preemptible`,
+        `max_hours` and `tags`, as of a job. Raises InvalidInput if the data do not fit the
+        signature of the model.
         """
         body = _body(model, version, data, output, table, keep, columns, on_error, options)
         segments = ("projects", project, "batch-predictions")

@@ -23,6 +23,8 @@ from slipway.schemas.environments import (
 class Environments:
     """The named environments of a project. `name` is that of one, `requirements` a file's text.
 
+    That is a requirements file, an `environment.yml`, a `conda-lock.yml` or an `@EXPLICIT` list.
+
     GET, POST projects/{project}/named-environments · GET, PATCH …/{environment} · GET, POST
     …/versions · GET …/versions/{number} · POST …/versions/{number}/build · POST …/archive, restore
     GET, PUT projects/{project}/default-environment
@@ -93,6 +95,8 @@ class Environments:
 
     def freeze(self, name: str, number: int | None = None, *, project: str) -> str:
         """Return the exact versions of packages that the first build resolved, one a line.
+
+        Those of conda are a list that begins with `@EXPLICIT`, which makes the same environment.
 
         Raises Conflict for a version that is not built yet, or that has no exact versions.
         """

@@ -34,6 +34,7 @@ from slipway.schemas.base import (
     Whole,
 )
 from slipway.schemas.datasets import DatasetName, DatasetReference, VersionState
+from slipway.schemas.environments import EnvironmentReference
 from slipway.schemas.registry import ModelName
 from slipway.schemas.serving import BatchingMode, GoldenPrediction, ModelFile, ModelFormat
 from slipway.schemas.serving import Signature as ServingSignature
@@ -60,7 +61,8 @@ class BatchPredictionIn(RequestSchema):
     `keep` (all of them if it is left out) and the predictions. `columns` are those that the model
     gets: by default the inputs of its signature, or all. With `on_error` `stop` the first row that
     the model refuses ends the job, with `skip` it gets no prediction and its reason in
-    `prediction_error`. The other fields are those of a job.
+    `prediction_error`. `environment` is a named environment, such as `trees@2`, in place of the
+    packages that came with the model. The other fields are those of a job.
     """
 
     model: ModelName
@@ -71,6 +73,7 @@ class BatchPredictionIn(RequestSchema):
     keep: Columns | None = None
     columns: Columns | None = None
     on_error: OnError = "stop"
+    environment: EnvironmentReference | None = None
     name: Name | None = None
     tier: Slug | None = None
     pool: Slug | None = None

@@ -18,7 +18,7 @@ from slipway.schemas.base import (
 )
 from slipway.schemas.workloads import BuildOut
 
-MAX_REQUIREMENTS_CHARACTERS = 200_000
+MAX_REQUIREMENTS_CHARACTERS = 1_000_000
 # The environment of the installation, where a name of one is asked for.
 INSTALLATION = "installation"
 # The newest version of an environment, or a version of it: `vision`, `vision@3`.
@@ -31,8 +31,9 @@ BuildSummary = Literal["ready", "building", "failed", "not_built"]
 class NamedEnvironmentIn(RequestSchema):
     """A named environment to create, with the packages of its first version.
 
-    `requirements` is the text of a requirements file. `python` is a version that a node has, such
-    as `3.12`, by default that of the installation.
+    `requirements` is the text of a requirements file, of an `environment.yml`, of a
+    `conda-lock.yml` or of a list that begins with `@EXPLICIT`. `python` is a version that a node
+    has, such as `3.12`, by default that of the installation; conda brings its own.
     """
 
     name: Slug
@@ -48,7 +49,7 @@ class NamedEnvironmentEdit(RequestSchema):
 
 
 class EnvironmentVersionIn(RequestSchema):
-    """Packages of a new version: the text of a requirements file.
+    """Packages of a new version: the text of a requirements file, or of a file of conda.
 
     Without `python` it has the Python of the latest version.
     """
@@ -74,7 +75,8 @@ class NamedEnvironmentOut(AnswerSchema):
 
     `packages` is the number of packages that its requirements name. `build` is `ready` if a node
     has built it for this project. With `is_default` it is that of jobs and notebook servers that
-    name no packages. Nothing new runs in it once it is archived.
+    name no packages. Nothing new runs in it once it is archived. With `is_conda` its packages come
+    from a file of conda, and `python` may be empty before the first build.
     """
 
     name: str
@@ -83,6 +85,7 @@ class NamedEnvironmentOut(AnswerSchema):
     python: str
     packages: int
     digest: str
+    is_conda: bool = False
     build: BuildSummary
     is_default: bool
     created_by: UserOut
@@ -91,13 +94,18 @@ class NamedEnvironmentOut(AnswerSchema):
 
 
 class EnvironmentVersionOut(AnswerSchema):
-    """A version of a named environment. `digest` is that of its packages."""
+    """A version of a named environment. `digest` is that of its packages.
+
+    With `is_conda` they come from a file of conda, and `python` may be empty before the first
+    build.
+    """
 
     reference: str
     number: int
     python: str
     packages: int
     digest: str
+    is_conda: bool = False
     build: BuildSummary
     created_by: UserOut
     created_at: datetime
@@ -124,24 +132,30 @@ class EnvironmentAuditOut(AnswerSchema):
     `state` is `checked`, `pending` before the answer about every package, `failed` if the database
     did not answer, or `not_checked` if it is not asked; `reason` says why. `packages` is the number
     of packages with an answer, and `checked_at` the time of the oldest one, at most about a day
-    ago while `checked`.
+    ago while `checked`. `unchecked` is the number of packages of conda, which the database does not
+    have.
     """
 
     state: Literal["checked", "pending", "failed", "not_checked"]
     reason: str = ""
     checked_at: datetime | None = None
     packages: int = 0
+    unchecked: int = 0
     vulnerabilities: list[VulnerabilityOut] = []
 
 
 class EnvironmentVersionDetail(EnvironmentVersionOut):
     """A version with its packages, its build on each node, and its known vulnerabilities.
 
-    `locked` are the exact versions that its first build resolved, empty before. `requested` are
-    the nodes that were asked to build it and have not finished yet.
+    `requirements` are the packages of pip, and `document` is a file that makes the same version
+    again. `channels` are the addresses of the channels of conda. `locked` are the exact versions
+    that its first build resolved, empty before; those of conda are a list that begins with
+    `@EXPLICIT`. `requested` are the nodes that were asked to build it and have not finished yet.
     """
 
     requirements: str
+    document: str = ""
+    channels: list[str] = []
     locked: str = ""
     builds: list[BuildOut] = []
     requested: list[str] = []

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from portal.compute.models import Environment
 from portal.datasets.version_checks import check_waiting
 from portal.workloads.models import Workload
 from tests.personas import Api, Personas, json_of
@@ -203,3 +204,20 @@ def test_a_batch_prediction_is_in_the_lineage_of_its_version(place: Place) -> No
     assert sources == {"version:prices/1", "dataset:sales"}
     around = place.api.get(f"projects/vision/lineage?kind=batch_prediction&id={prediction}")
     assert json_of(around) == graph
+
+
+def test_a_named_environment_is_used_in_place_of_the_packages_of_the_model(place: Place) -> None:
+    for name, text in (
+        ("trees", "humanize==4.1.0"),
+        ("geo", "dependencies: [python=3.12, {pip: [humanize==4.1.0]}]\n"),
+    ):
+        body = {"name": name, "requirements": text}
+        answer = place.api.post("projects/vision/named-environments", body)
+        assert answer.status_code == 201, answer.content
+        prediction = place.start(environment=f"{name}@1", output=name)
+        workload = Workload.objects.get(pk=prediction)
+        environment = Environment.objects.get(digest=workload.environment)
+        assert bool(environment.conda) is (name == "geo")
+        assert {"humanize==4.1.0", "mlflow"} <= {*environment.requirements.splitlines()}
+    problem = _problem(place.ask(environment="nowhere"))
+    assert (problem["code"], problem["field"]) == ("no_such_environment", "environment")

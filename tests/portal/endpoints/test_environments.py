@@ -1,5 +1,8 @@
 """Endpoints that serve in a named environment of their project."""
 
+import json
+
+import pytest
 from django.test import Client
 
 from portal.accounts.models import User
@@ -68,3 +71,19 @@ def test_an_environment_that_is_not_there_is_refused(lab: Lab, people: Personas)
         assert refused["field"] == "environment"
     assert not Endpoint.objects.exists()
     assert not Revision.objects.exists()
+
+
+@pytest.mark.postgres
+def test_a_revision_serves_in_packages_of_conda(lab: Lab, people: Personas) -> None:
+    text = "channels: [conda-forge]\ndependencies: [python=3.12, numpy, {pip: [humanize]}]\n"
+    create_named_environment(project=people.vision, by=people.bob, name="trees", requirements=text)
+    created = lab.create(environment="trees")
+    assert created["revisions"][0]["environment_version"] == "trees@1"
+    lab.settle()
+    replica = Workload.objects.get(name="digits-1")
+    environment = Environment.objects.get(digest=replica.environment)
+    assert json.loads(environment.conda)["packages"] == ["python=3.12", "numpy"]
+    lines = environment.requirements.splitlines()
+    assert {"humanize", "mlflow", "uvloop"} <= {*lines}
+    assert "numpy" not in lines, "conda has it"
+    assert replica.python == "", "the Python comes with the packages"

@@ -314,13 +314,6 @@ def test_an_administrator_allows_channels_and_mirrors(bob: Api, settings: Settin
     assert "pw" not in problem["detail"]
 
 
-def test_environments_under_a_name_have_no_packages_of_conda(bob: Api) -> None:
-    body = {"name": "trees", "requirements": ENVIRONMENT}
-    answer = bob.post("projects/vision/named-environments", body)
-    assert answer.status_code == 422, answer.content
-    assert "packages of conda" in json_of(answer)["detail"]
-
-
 @pytest.mark.usefixtures("machine")
 def test_the_python_is_that_of_conda(bob: Api) -> None:
     files = {"environment.yml": ENVIRONMENT, "more.txt": ""}

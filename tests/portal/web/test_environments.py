@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from portal.accounts.models import User
 from portal.compute.models import NamedEnvironment
+from portal.compute.services.environments import default_python
 from portal.compute.services.named_environments import add_version, create_named_environment
 from portal.notebooks.models import Server
 from portal.notebooks.services.servers import stop_server
@@ -211,3 +213,32 @@ def test_a_notebook_runs_as_a_job_in_an_environment(people: Personas, browse: Br
     NamedEnvironment.objects.update(is_default=True)
     assert bob.post(f"{at}/run", fields).status_code == 302
     assert Job.objects.latest("pk").environment_version is None
+
+
+def test_an_environment_of_conda_is_made_from_an_uploaded_file(
+    people: Personas, browse: Browse
+) -> None:
+    bob = browse(people.bob)
+    text = "channels: [conda-forge]\ndependencies: [python, numpy >=2]\n"
+    form = {"name": "trees", "requirements": "", "python": default_python(), "description": ""}
+    empty = bob.post("/p/vision/new-environment", form)
+    assert "or choose a file" in fault_of(empty, "requirements")
+    file = SimpleUploadedFile("environment.yml", b"\xff")
+    assert "not UTF-8" in fault_of(
+        bob.post("/p/vision/new-environment", form | {"file": file}), "file"
+    )
+    file = SimpleUploadedFile("environment.yml", text.encode())
+    page = text_of(bob.post("/p/vision/new-environment", form | {"file": file}, follow=True))
+    assert "Environment trees created." in page
+    assert "Channels of conda https://conda.anaconda.org/conda-forge" in page
+    assert "That of conda, known once it is built." in page
+    assert "version 1, conda" in text_of(bob.get(LIST))
+    assert "trees@1 · 2 packages · Python of conda" in text_of(bob.get("/p/vision/notebooks/new"))
+    start = html_of(bob.get(f"{LIST}/trees/version"))
+    assert "- numpy &gt;=2" in start
+    chosen = {"requirements": text, "python": "3.13"}
+    refused = bob.post(f"{LIST}/trees/version", chosen)
+    assert "comes from conda" in fault_of(refused, "python")
+    changed = chosen | {"python": default_python(), "requirements": text.replace("numpy", "scipy")}
+    added = bob.post(f"{LIST}/trees/version", changed, follow=True)
+    assert "Version 2 of trees created." in text_of(added)

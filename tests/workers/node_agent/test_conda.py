@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -61,6 +62,27 @@ import slipway
 print("sdk", slipway.__name__, os.environ["CONDA_PREFIX"] == sys.prefix)
 """
 
+ATTACK = """
+import os
+changed = 0
+for root, folders, names in os.walk({folder!r}):
+    for name in names:
+        path = os.path.join(root, name)
+        for change in (lambda: os.chmod(path, 0o666), lambda: open(path, "ab").close(),
+                       lambda: os.unlink(path), lambda: os.rename(path, path + "x")):
+            try:
+                change()
+                changed += 1
+            except OSError:
+                pass
+try:
+    open({folder!r} + "/new", "w").close()
+    changed += 1
+except OSError:
+    pass
+print("changed", changed)
+"""
+
 
 @pytest.fixture
 def channel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Channel]:
@@ -81,7 +103,14 @@ def node(make_machine: Callable[..., Machine], request: pytest.FixtureRequest) -
 
 
 def submit(
-    portal: FakePortal, name: str, environment: CondaEnvironment, *, locked: str = "", pip: str = ""
+    portal: FakePortal,
+    name: str,
+    environment: CondaEnvironment,
+    *,
+    locked: str = "",
+    pip: str = "",
+    project: str = "p1",
+    script: str = SCRIPT,
 ) -> tuple[str, Callable[[], TaskReport | None]]:
     """Want a task in an environment. Returns its digest, and a function for the end of the task."""
     digest = hashlib.sha256(f"{name}{environment.text}{locked}".encode()).hexdigest()
@@ -92,11 +121,15 @@ def submit(
         conda=environment.text,
         conda_locked=locked,
     )
-    snapshot = portal.state.add_snapshot({"a.py": SCRIPT})
+    snapshot = portal.state.add_snapshot({"a.py": script})
     key = portal.state.want(
         name,
         make_spec(
-            "python", "a.py", snapshot=snapshot, environment=digest, persistent_key=f"p1/{name}"
+            "python",
+            "a.py",
+            snapshot=snapshot,
+            environment=digest,
+            persistent_key=f"{project}/{name}",
         ),
     )
     return digest, lambda: portal.state.end_of(key)
@@ -260,3 +293,47 @@ def test_packages_write_nothing_outside_of_the_environment(
     assert homes
     for home in homes:
         assert {path.name for path in home.iterdir()} <= {"lock"}
+
+
+def test_archives_are_downloaded_once_and_user_code_cannot_change_them(
+    portal: FakePortal, node: Machine, channel: Channel
+) -> None:
+    urls, python = (channel.url,), python_package()
+    environment = CondaEnvironment(urls, ("python", "greeting"), variables={"STAGE": "first"})
+    _, end_of = submit(portal, "t1", environment)
+    eventually(end_of, within_s=120)
+    address = f"/{python.subdir}/{python.file_name}"
+    assert channel.requests.count(address) >= 1
+    archives = NodeFolders(node.data_dir).conda_archives
+    (stored,) = archives.glob(f"*/{python.file_name}")
+    assert stored.parent.name == channel.sha256(python)
+    assert stat.S_IMODE(stored.stat().st_mode) == 0o444
+    # Another environment, for another project, has them from the node.
+    channel.requests.clear()
+    other = CondaEnvironment(urls, ("python", "tools"), variables={"STAGE": "second"})
+    digest, end_of = submit(portal, "t2", other, project="p2")
+    end = eventually(end_of, within_s=120)
+    log = "".join(report.log for report in portal.state.environment_reports[digest])
+    assert end.reason == "completed", (end, log)
+    assert "2 of 3 packages are on this node already." in log
+    downloads = [path for path in channel.requests if not path.endswith("repodata.json")]
+    assert {*downloads} == {f"/{TOOLS.subdir}/{TOOLS.file_name}"}
+    (meta,) = NodeFolders(node.data_dir).project_environments.glob(
+        "p2/*/attempt-????????/conda-meta/python-*.json"
+    )
+    assert json.loads(meta.read_text())["url"] == channel.address(python)
+    # A file that has changed on the disk is downloaded again.
+    stored.chmod(0o644)
+    stored.write_bytes(b"changed")
+    channel.requests.clear()
+    third = CondaEnvironment(urls, ("python", "greeting"), variables={"STAGE": "third"})
+    _, end_of = submit(portal, "t3", third, script="print(1)")
+    assert eventually(end_of, within_s=120).reason == "completed"
+    assert address in channel.requests
+    before = {path: path.read_bytes() for path in archives.rglob("*") if path.is_file()}
+    attack = ATTACK.format(folder=str(archives))
+    _, end_of = submit(portal, "t4", third, script=attack)
+    end = eventually(end_of, within_s=120)
+    assert end.reason == "completed", end
+    assert "changed 0" in end.log_tail, end.log_tail
+    assert {path: path.read_bytes() for path in archives.rglob("*") if path.is_file()} == before

@@ -19,6 +19,7 @@ from portal.compute.models import (
 )
 from portal.compute.services import named_environments as services
 from portal.compute.services.named_environments import BuildSummary
+from portal.compute.services.version_packages import channels_of, document_of, frozen
 from portal.compute.services.vulnerabilities import as_document, audit_of
 from portal.core.pagination import paginate
 from portal.workloads.builds_ahead import request_builds, requested_nodes
@@ -61,6 +62,7 @@ def _out(
         python=version.environment.python,
         packages=version.packages,
         digest=version.environment.digest,
+        is_conda=version.is_conda,
         build=build.value,
         is_default=named.is_default,
         created_by=user_out(named.created_by),
@@ -82,6 +84,7 @@ def _version_out(version: EnvironmentVersion, build: BuildSummary) -> Environmen
         python=version.environment.python,
         packages=version.packages,
         digest=version.environment.digest,
+        is_conda=version.is_conda,
         build=build.value,
         created_by=user_out(version.created_by),
         created_at=version.created_at,
@@ -99,7 +102,9 @@ def _detail(named: NamedEnvironment, version: EnvironmentVersion) -> Environment
     return EnvironmentVersionDetail(
         **_version_out(version, summary).model_dump(),
         requirements=environment.requirements,
-        locked=environment.locked if builds else "",
+        document=document_of(environment),
+        channels=channels_of(environment),
+        locked=frozen(environment) if builds else "",
         builds=[build_out(environment, build) for build in builds],
         requested=requested_nodes(project=named.project, environment=environment),
         audit=EnvironmentAuditOut.model_validate(
@@ -180,7 +185,7 @@ def list_environment_versions(
     versions = EnvironmentVersion.objects.filter(named=named)
     related = versions.select_related("named", "environment", "created_by")
     page = paginate(
-        related.defer("environment__requirements", "environment__locked"),
+        related.defer(*services.LONG_TEXTS),
         cursor=query.cursor,
         limit=query.limit,
     )

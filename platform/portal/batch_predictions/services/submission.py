@@ -12,6 +12,7 @@ from portal.batch_predictions.models import BatchPrediction
 from portal.core.errors import InvalidInput, NotFound, SlipwayError
 from portal.datasets.models import Dataset, DataTable, Version
 from portal.datasets.services.datasets import create_dataset, resolve
+from portal.endpoints.environments import chosen_version, in_environment
 from portal.endpoints.ports import ServedModel, models
 from portal.registry.catalog import find_model, find_version
 from portal.registry.records import ensure_record
@@ -19,6 +20,8 @@ from portal.spend.presenters import with_cost
 from portal.training.job_specs import PlatformCommand
 from portal.training.services.jobs import admission_request, quote_job, submit_job
 from portal.training.services.uploads import ingest_upload
+from slipway.requirement_files.conda_documents import conda_document
+from slipway.requirement_files.conda_packages import CondaEnvironment
 from slipway.schemas.batch_predictions import BatchPredictionIn, BatchPredictionQuote
 from slipway.schemas.environments import INSTALLATION
 from slipway.schemas.training import JobIn
@@ -65,7 +68,9 @@ def settle_prediction(
     rows, columns that do not fit the signature. Raises Conflict for a model that cannot predict.
     """
     data = _data(project, requested.data)
+    environment = chosen_version(project, requested.environment)
     served = models().find(project_id=project.pk, model=requested.model, version=requested.version)
+    served = in_environment(served, environment)
     table = chosen_table(data, requested.table)
     label = f"{served.model} version {served.version}"
     columns = columns_sent(table, requested.columns, _signature(project, served), label)
@@ -195,4 +200,7 @@ def _environment(served: ServedModel) -> dict[str, str | None]:
     """Return the packages of a replica of the model."""
     if not served.requirements:
         return {"environment": INSTALLATION}
+    if served.conda:
+        packages = CondaEnvironment.from_text(served.conda)
+        return {"requirements": conda_document(packages, served.requirements)}
     return {"requirements": served.requirements, "python": served.python or None}

@@ -77,7 +77,8 @@ class EnvironmentVersionQuerySet(models.QuerySet["EnvironmentVersion"]):
 class EnvironmentVersion(Row):
     """Packages of a named environment. Rows never change.
 
-    `environment` has the packages in canonical form, `packages` is their number.
+    `environment` has the packages in canonical form, `packages` is their number. With `is_conda`
+    they come from a file of conda.
     """
 
     id = IdField("envv")
@@ -85,6 +86,7 @@ class EnvironmentVersion(Row):
     number = models.PositiveIntegerField()
     environment = models.ForeignKey(Environment, on_delete=models.PROTECT, related_name="+")
     packages = models.PositiveIntegerField()
+    is_conda = models.BooleanField(default=False)
     created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
 
     objects: ClassVar[EnvironmentVersionQuerySet] = EnvironmentVersionQuerySet.as_manager()  # type: ignore[assignment]

@@ -2,14 +2,23 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Final
 
 from django.conf import settings
+from packaging.utils import canonicalize_name
 
 from portal.accounts.models import Project, User
 from portal.compute.models import Environment
-from portal.compute.services.environments import add_environment, check_secrets
+from portal.compute.services.environments import (
+    add_environment,
+    check_secrets,
+    name_of,
+    normalised,
+    package_lines,
+)
+from slipway.requirement_files.conda import CondaFile, parse_conda
 from slipway.requirement_files.conda_packages import CondaEnvironment
 
 _ALIAS: Final = "https://conda.anaconda.org"
@@ -63,6 +72,40 @@ def channel_address(name: str) -> str | None:
     allowed = channels.values()
     is_below = any(plain == known or plain.startswith(f"{known}/") for known in allowed)
     return plain if is_below else None
+
+
+def conda_file(text: str, file: str) -> CondaFile:
+    """Return the content of a file of conda. Raises RequirementRefused."""
+    return parse_conda(text, file=file, resolve=channel_address)
+
+
+def pip_text(content: CondaFile) -> str:
+    """Return the requirements for pip, each in the line that it has in its file."""
+    lines = [""] * max((number for number, _ in content.pip), default=0)
+    for number, line in content.pip:
+        # Flow style has several in one line.
+        before = lines[number - 1]
+        lines[number - 1] = f"{before}\n{line}" if before else line
+    return "\n".join(lines)
+
+
+def conda_source_of(environment: Environment) -> CondaSource | None:
+    """Return the packages of conda of an environment, None if it has none."""
+    if not environment.conda:
+        return None
+    packages = CondaEnvironment.from_text(environment.conda)
+    return CondaSource(packages, environment.requirements)
+
+
+def conda_with(environment: Environment, needs: Iterable[str]) -> CondaSource:
+    """Return the packages of an environment of conda, with `needs` by pip unless it names them."""
+    source = conda_source_of(environment)
+    assert source is not None  # noqa: S101  (the caller checked it)
+    lines = package_lines(source.requirements)
+    names = {name_of(line) for line in lines} | {*map(canonicalize_name, source.environment.names)}
+    missing = [need for need in needs if name_of(need) not in names]
+    text = "\n".join([*source.requirements.splitlines(), *missing])
+    return replace(source, requirements=normalised(text))
 
 
 def use_conda(*, project: Project, by: User, source: CondaSource) -> Environment:

@@ -28,6 +28,7 @@ from portal.compute.signals import BuildChanged, build_changed
 from portal.core import clock
 from portal.core.errors import InvalidInput, NotFound
 from slipway.requirement_files.conda import is_conda_text
+from slipway.requirement_files.conda_packages import python_of_locked
 from slipway.requirement_files.lines import (
     INDEXES,
     LineKind,
@@ -66,11 +67,11 @@ def normalised(requirements: str) -> str:
         )
     if is_conda_text(requirements):
         raise InvalidInput(
-            "These are packages of conda, and an environment under a name has packages of pip.",
+            "These are packages of conda, and only packages of pip can be listed here.",
             code="bad_requirement",
             field="requirements",
-            next_step="Put environment.yml or conda-lock.yml into the code of a job, which finds "
-            "it, or list the packages as for pip.",
+            next_step="Create an environment from them with "
+            "`slipway env create NAME --file environment.yml`, and choose it by its name.",
         )
     try:
         return canonical(parse_canonical(requirements))
@@ -128,6 +129,11 @@ def secrets_named_by(requirements: str) -> set[str]:
 def package_lines(requirements: str) -> list[str]:
     """Return the lines of canonical requirements that require a package, without options."""
     return [line for line in requirements.splitlines() if not line.startswith("-")]
+
+
+def name_of(line: str) -> str:
+    """Return the canonical name of the package of a canonical line."""
+    return canonicalize_name(Requirement(line.partition(" --hash=")[0]).name)
 
 
 def options_of(requirements: str) -> list[str]:
@@ -275,6 +281,9 @@ def accept_build_report(
         if moved and target == BuildState.READY and report.locked:
             locked = stored_text(report.locked, limit=262_144)
             Environment.objects.filter(pk=environment.pk, locked="").update(locked=locked)
+            if environment.conda and (python := python_of_locked(locked)):
+                # Only a solver tells it if the file names no version.
+                Environment.objects.filter(pk=environment.pk, python="").update(python=python)
         if target == BuildState.READY and report.image:
             record_image(build, report)
         if target != BuildState.BUILDING:

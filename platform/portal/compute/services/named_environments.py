@@ -15,13 +15,7 @@ from portal.compute.models import (
     EnvironmentVersion,
     NamedEnvironment,
 )
-from portal.compute.services.environments import (
-    default_python,
-    normalised,
-    package_lines,
-    use_environment,
-)
-from portal.compute.services.pythons import require_python
+from portal.compute.services.version_packages import VersionPackages, version_packages
 from portal.core import clock
 from portal.core.errors import Conflict, InvalidInput, NotFound
 from portal.core.text import clean_slug, forbidden_in_text
@@ -40,6 +34,8 @@ class BuildSummary(StrEnum):
     NOT_BUILT = "not_built"
 
 
+# Columns of an environment that lists of versions do not load.
+LONG_TEXTS = ("environment__requirements", "environment__locked", "environment__conda")
 _ORDER = (BuildState.READY, BuildState.BUILDING, BuildState.FAILED)
 
 
@@ -54,12 +50,12 @@ def create_named_environment(
 ) -> NamedEnvironment:
     """Create a named environment with its first version, for a `python` such as `3.12`.
 
-    Raises InvalidInput, naming the field, and Conflict for a name that is taken.
+    `requirements` is the text of a requirements file, or of a file of conda, which brings its
+    Python. Raises InvalidInput, naming the field, and Conflict for a name that is taken.
     """
     slug = _free_slug(name)
     description = _clean_description(description)
-    lines = _packages(requirements)
-    require_python(python)
+    packages = version_packages(requirements, python=python)
     with transaction.atomic():
         _require_free(project, slug)
         try:
@@ -70,7 +66,7 @@ def create_named_environment(
         except IntegrityError:
             _require_free(project, slug)  # the same name was created concurrently
             raise
-        version = _insert_version(named, by, lines, python or default_python())
+        version = _insert_version(named, by, packages)
         _audit("create", named, after={"version": 1, "packages": version.packages})
     return named
 
@@ -84,11 +80,9 @@ def add_version(
     Python that no node has, and Conflict for the packages of the latest version, an archived
     environment, or a version that somebody adds at the same time.
     """
-    lines = _packages(requirements)
-    require_python(python)
     latest = version_of(named, named.version)
-    python = python or latest.environment.python
-    if (latest.environment.requirements, latest.environment.python) == (lines, python):
+    packages = version_packages(requirements, python=python, latest=latest.environment)
+    if latest.environment.digest == packages.digest:
         raise Conflict(
             f"Version {latest.number} of {named.name} has these packages already.",
             code="same_packages",
@@ -100,7 +94,7 @@ def add_version(
         if not moved.update(version=named.version + 1):
             raise _moved_on(named)
         named.refresh_from_db(fields=["version"])
-        version = _insert_version(named, by, lines, python)
+        version = _insert_version(named, by, packages)
         _audit(
             "version",
             named,
@@ -233,10 +227,7 @@ def latest_versions(named: Iterable[NamedEnvironment]) -> dict[str, EnvironmentV
     """Return the latest version of each environment, by the id of the environment."""
     versions = EnvironmentVersion.objects.filter(named__in=list(named)).current()
     related = versions.select_related("named", "environment", "created_by")
-    return {
-        version.named_id: version
-        for version in related.defer("environment__requirements", "environment__locked")
-    }
+    return {version.named_id: version for version in related.defer(*LONG_TEXTS)}
 
 
 def build_summaries(project: Project, environments: Iterable[str]) -> dict[str, BuildSummary]:
@@ -302,19 +293,6 @@ def _clean_description(description: str) -> str:
     return description
 
 
-def _packages(requirements: str) -> str:
-    """Return requirements in canonical form. Raises InvalidInput, also if they have no package."""
-    lines = normalised(requirements)
-    if not package_lines(lines):
-        raise InvalidInput(
-            "The requirements name no package.",
-            code="no_packages",
-            field="requirements",
-            next_step="Write one package a line, such as scikit-learn==1.7.0.",
-        )
-    return lines
-
-
 def _require_free(project: Project, name: str) -> None:
     environments = NamedEnvironment.objects.filter(project=project)
     taken = environments.filter(name=name).first()
@@ -338,16 +316,15 @@ def _require_free(project: Project, name: str) -> None:
 
 
 def _insert_version(
-    named: NamedEnvironment, by: User, requirements: str, python: str
+    named: NamedEnvironment, by: User, packages: VersionPackages
 ) -> EnvironmentVersion:
-    environment: Environment = use_environment(
-        project=named.project, by=by, requirements=requirements, python=python
-    )
+    environment: Environment = packages.use(named.project, by)
     return EnvironmentVersion.objects.create(
         named=named,
         number=named.version,
         environment=environment,
-        packages=len(package_lines(requirements)),
+        packages=packages.count,
+        is_conda=packages.conda is not None,
         created_by=by,
     )
 

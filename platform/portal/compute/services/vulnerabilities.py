@@ -65,13 +65,15 @@ class EnvironmentAudit:
     """Vulnerabilities of an environment as far as they are known.
 
     `reason` says why they are not, or which packages are not asked about. `checked_at` is the time
-    of the oldest answer, and `packages` the number of packages with one.
+    of the oldest answer, and `packages` the number of packages with one. `unchecked` is the number
+    of packages of conda.
     """
 
     state: AuditState
     reason: str = ""
     checked_at: datetime | None = None
     packages: int = 0
+    unchecked: int = 0
     vulnerabilities: list[Vulnerability] = field(default_factory=list)
 
     @property
@@ -86,10 +88,11 @@ def audit_of(environment: Environment, *, is_built: bool) -> EnvironmentAudit:
     `is_built` is true if a node has built it for the project.
     """
     pins = pins_of(environment.locked) if is_built else []
+    unchecked = _archives_of(environment.locked) if is_built else 0
     public = [pin for pin in pins if not _is_excepted(pin[0])]
     why_not = _why_not(environment, is_built=is_built, count=len(public))
     if why_not:
-        return EnvironmentAudit(AuditState.NOT_CHECKED, why_not)
+        return EnvironmentAudit(AuditState.NOT_CHECKED, why_not, unchecked=unchecked)
     checks = [check for check in _checks_of(public) if (check.name, check.version) in set(public)]
     answered = [check for check in checks if check.checked_at is not None]
     vulnerabilities = sorted(
@@ -109,7 +112,9 @@ def audit_of(environment: Environment, *, is_built: bool) -> EnvironmentAudit:
     elif missing:
         state = AuditState.PENDING
         reason = f"{missing} of {len(public)} packages have not been checked yet."
-    return EnvironmentAudit(state, reason, oldest, len(answered), vulnerabilities)
+    if unchecked:
+        reason = f"{reason} {_conda_text(unchecked)}".strip()
+    return EnvironmentAudit(state, reason, oldest, len(answered), unchecked, vulnerabilities)
 
 
 def pins_of(locked: str) -> list[Pin]:
@@ -209,6 +214,17 @@ def _is_excepted(name: str) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
+def _archives_of(locked: str) -> int:
+    return sum("://" in line for line in locked.splitlines())
+
+
+def _conda_text(count: int) -> str:
+    return (
+        f"{count} package{' of conda is' if count == 1 else 's of conda are'} not checked: the "
+        "database has advisories on packages of PyPI only."
+    )
+
+
 def _excepted_text(count: int) -> str:
     if not count:
         return ""
@@ -228,6 +244,8 @@ def _why_not(environment: Environment, *, is_built: bool, count: int) -> str:
         return "Its exact versions are not known before it is built."
     if not environment.locked:
         return "Its build has no exact versions, because some packages are not wheels of an index."
+    if not count and environment.conda and not pins_of(environment.locked):
+        return _conda_text(_archives_of(environment.locked))
     if not count:
         return "All of its packages are excepted by an administrator."
     return ""
@@ -240,5 +258,6 @@ def as_document(audit: EnvironmentAudit) -> dict[str, Any]:
         "reason": audit.reason,
         "checked_at": audit.checked_at,
         "packages": audit.packages,
+        "unchecked": audit.unchecked,
         "vulnerabilities": [vars(it) for it in audit.vulnerabilities],
     }

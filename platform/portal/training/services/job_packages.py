@@ -10,11 +10,14 @@ from portal.compute.services.environments import check_secrets, default_python, 
 from portal.compute.services.image_environments import use_image
 from portal.compute.services.named_environments import default_version_of, resolve_environment
 from portal.compute.services.pools import usable_pool
+from portal.compute.services.version_packages import python_of_conda
 from portal.core.errors import InvalidInput
+from portal.training.conda_sources import refused_in_container
 from portal.training.models import Job, Snapshot
 from portal.training.project_folder import ProjectFolder
 from portal.training.python_versions import python_of
 from portal.training.requirement_sources import JobPackages, packages_of
+from slipway.schemas.backends import BACKENDS
 from slipway.schemas.training import JobIn
 
 
@@ -25,11 +28,14 @@ def job_packages(project: Project, requested: JobIn, snapshot: Snapshot | None) 
     project's default environment, and the installation. Raises InvalidInput.
     """
     reference, names_own = requested.environment, bool(requested.requirements)
+    in_container = not BACKENDS[requested.backend].uses_pythons
     version = None
     if reference is not None:
         version = resolve_environment(project=project, reference=reference)
         if not names_own and requested.requirements_file is None:
             _require_python(requested.python, reference, version)
+            if version is not None and version.is_conda and in_container:
+                raise refused_in_container(f"the environment {version.reference}", "environment")
             if version is not None:
                 return JobPackages.in_named(version)
             return JobPackages(explanation="The environment of the installation.")
@@ -56,28 +62,24 @@ def job_packages(project: Project, requested: JobIn, snapshot: Snapshot | None) 
     if requested.python is not None:
         python()
         if packages.conda is not None:
-            raise _python_of_conda(requested.python, packages.file)
+            raise python_of_conda(requested.python, packages.file or "a conda environment")
     if reference is not None:
         sentence = f"The environment {reference} is not used."
         return replace(packages, explanation=f"{packages.explanation} {sentence}".strip())
     if requested.requirements is None and requested.requirements_file is None:
         default = default_version_of(project)
-        return packages if default is None else packages.in_default(default, python)
+        if default is None:
+            return packages
+        if default.is_conda and in_container:
+            return packages.without_default(default)
+        return packages.in_default(default, python)
     return packages
-
-
-def _python_of_conda(python: str, file: str) -> InvalidInput:
-    return InvalidInput(
-        f"The Python of {file or 'a conda environment'} comes from conda, so the job cannot choose "
-        f"Python {python}.",
-        code="python_in_conda",
-        field="python",
-        next_step=f"Write python={python} below dependencies, and leave the Python out.",
-    )
 
 
 def _require_python(python: str | None, reference: str, version: EnvironmentVersion | None) -> None:
     """Raise InvalidInput unless a requested Python is that of the environment."""
+    if python is not None and version is not None and version.is_conda:
+        raise python_of_conda(python, f"the environment {reference}")
     own = default_python() if version is None else version.environment.python
     if python is not None and python != own:
         raise InvalidInput(

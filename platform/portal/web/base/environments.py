@@ -65,7 +65,7 @@ def offer_environments(
     def choice(version: EnvironmentVersion, value: str) -> Choice:
         packages = f"{version.packages} package{'' if version.packages == 1 else 's'}"
         build = BUILD_LABELS[summaries[version.environment_id]]
-        python = version.environment.python
+        python = version.environment.python or "of conda"
         return value, f"{version.reference} · {packages} · Python {python} · {build}"
 
     # The latest version has its name as the value, unless the form names it by its number.

@@ -4,6 +4,7 @@ from typing import Any
 
 from django import forms
 
+from portal.web.base.environments import EnvironmentField
 from portal.web.base.hardware import TierField
 from portal.web.base.pools import PoolField
 from portal.web.endpoints.forms import SchemaForm
@@ -67,6 +68,7 @@ class NewBatchPrediction(SchemaForm):
         initial="stop",
         widget=forms.RadioSelect(attrs={"class": "form-check-input"}),
     )
+    environment = EnvironmentField(help_text="It must have the packages of the model.")
     pool = PoolField()
     tier = TierField()
     preemptible = forms.BooleanField(

@@ -18,6 +18,7 @@ from portal.core.errors import SlipwayError
 from portal.core.policy import guarded_by
 from portal.datasets.models import Dataset
 from portal.registry.catalog import list_models
+from portal.web.base.environments import MODEL_PACKAGES, offer_environments
 from portal.web.base.form_submission import error_text, sent, status_of, submit_form
 from portal.web.base.hardware import default_slug, offer_tiers
 from portal.web.base.list_query import search_parameter
@@ -52,6 +53,7 @@ def project_batch_prediction_new(request: HttpRequest, project: str) -> HttpResp
         return redirect("project_batch_prediction", project_row.slug, done.result.pk)
     offer_tiers(form, project_row, offered)
     offer_pools(form, project_row, by)
+    offer_environments(form, project_row, automatic=MODEL_PACKAGES, installation=False)
     datasets = Dataset.objects.of_project(project_row).current().order_by("-pk")
     context = {
         "form": form,

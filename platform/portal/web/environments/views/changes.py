@@ -20,6 +20,7 @@ from portal.compute.services.named_environments import (
     set_default_environment,
     version_of,
 )
+from portal.compute.services.version_packages import document_of
 from portal.core.policy import guarded_by
 from portal.web.base.confirmation import Confirmation, show_confirmation
 from portal.web.base.form_submission import one_click, sent, status_of, submit_form
@@ -41,7 +42,7 @@ _CHANGE = EnvironmentRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
 def project_environment_new(request: HttpRequest, project: str) -> HttpResponse:
     """Create an environment with its first version."""
     project_row, by = gated_project(request), require_principal(request).user
-    form = NewEnvironmentForm(sent(request))
+    form = NewEnvironmentForm(sent(request), request.FILES or None)
     done = submit_form(
         request, form, lambda data: create_named_environment(project=project_row, by=by, **data)
     )
@@ -61,11 +62,10 @@ def project_environment_version(
     """Add a version. The form starts with the packages of the latest one."""
     named, by = gated_environment(request), require_principal(request).user
     latest = version_of(named, named.version)
-    initial = {
-        "requirements": latest.environment.requirements,
-        "python": latest.environment.python,
-    }
-    form = EnvironmentVersionForm(sent(request), initial=initial)
+    initial = {"requirements": document_of(latest.environment)}
+    if not latest.is_conda:
+        initial["python"] = latest.environment.python
+    form = EnvironmentVersionForm(sent(request), request.FILES or None, initial=initial)
     done = submit_form(
         request,
         form,

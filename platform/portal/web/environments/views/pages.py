@@ -22,6 +22,7 @@ from portal.compute.services.named_environments import (
     latest_versions,
     version_of,
 )
+from portal.compute.services.version_packages import channels_of, document_of, frozen
 from portal.compute.services.vulnerabilities import audit_of
 from portal.core.policy import guarded_by
 from portal.endpoints.lifecycle import KEPT
@@ -109,7 +110,9 @@ def project_environment(request: HttpRequest, project: str, environment: str) ->
         "named": named,
         "version": version,
         "is_latest": version.number == named.version,
-        "locked": packages.locked if shown_builds else "",
+        "document": document_of(packages),
+        "channels": channels_of(packages),
+        "locked": frozen(packages) if shown_builds else "",
         "builds": shown_builds.replaced_by(
             (build, tail_of_build(packages.digest, build)) for build in shown_builds
         ),
