@@ -5,18 +5,17 @@ header of the portal's reaches that code: browsers send its cookies to the porta
 the key of the session is removed.
 """
 
-import asyncio
 import html
 import re
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qs
 
 import structlog
+from asgiref.sync import sync_to_async
 from asgiref.typing import ASGI3Application
 from django.db import Error as DatabaseProblem
 from django.db import close_old_connections
@@ -27,16 +26,15 @@ from portal.workloads.services.dashboards import OPEN_PATH, authorized_door, red
 from slipway.schemas.hosts import Authority, parse_authority
 
 log = structlog.get_logger(__name__)
+Result = TypeVar("Result")
 COOKIE: Final = "slipway_dashboard"
 _LABEL: Final = re.compile(r"[0-9a-f]{32}")
 _SAFE: Final = frozenset({"GET", "HEAD"})
 _METHODS: Final = _SAFE | {"POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
-_THREADS: Final = 4
 _VALID_FOR_S: Final = 10.0
 _MOST_CACHED: Final = 1000
 _MOST_KEYS: Final = 8
 _LONGEST_TICKET: Final = 200
-Result = TypeVar("Result")
 _PAGE: Final = (
     "<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title>{more}"
     "<h1>{title}</h1><p>{text}</p>"
@@ -60,7 +58,6 @@ class DashboardApplication:
         self.app = app
         self._domains = domains
         self._scheme = url.partition(":")[0]
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="dashboards")
         self._doors: dict[tuple[str, tuple[str, ...]], tuple[float, Path]] = {}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -116,7 +113,7 @@ class DashboardApplication:
         ticket = query.get("ticket", [""])[0][:_LONGEST_TICKET]
         key = None
         if scope["method"] == "GET":
-            key = await self._in_thread(partial(redeem_ticket, label=label, ticket=ticket))
+            key = await _in_thread(partial(redeem_ticket, label=label, ticket=ticket))
         if key is None:
             raise _Refused(
                 403,
@@ -145,7 +142,7 @@ class DashboardApplication:
         self._doors.pop((label, keys), None)
         door = None
         if keys:
-            door = await self._in_thread(partial(authorized_door, label=label, keys=list(keys)))
+            door = await _in_thread(partial(authorized_door, label=label, keys=list(keys)))
         if door is None:
             raise _Refused(
                 403,
@@ -158,16 +155,17 @@ class DashboardApplication:
         self._doors[label, keys] = (now + _VALID_FOR_S, door)
         return door
 
-    async def _in_thread(self, work: Callable[[], Result]) -> Result:
-        """Run database work in one of the application's threads."""
 
-        def run() -> Result:
-            try:
-                return work()
-            finally:
-                close_old_connections()
+async def _in_thread(work: Callable[[], Result]) -> Result:
+    """Run database work in the thread for it."""
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, run)
+    def run() -> Result:
+        try:
+            return work()
+        finally:
+            close_old_connections()
+
+    return await sync_to_async(run)()
 
 
 def _header(scope: Any, name: bytes) -> str:
