@@ -10,6 +10,7 @@ from slipway.cli.login import has_browser
 from slipway.cli.project import ProjectOption
 from slipway.cli.session import Session
 from slipway.cli.shell import attach, check_platform
+from slipway.schemas.dashboards import DashboardOut
 
 JobArgument = Annotated[
     str,
@@ -33,7 +34,12 @@ def shell(
 
 def dashboard(session: Session, job: JobArgument, project: ProjectOption = None) -> None:
     """Open Ray's dashboard of a running job, and write its address for one browser."""
-    opened = session.client.jobs.open_dashboard(job, project=session.project(project))
+    slug = session.project(project)
+    write_dashboard(session, session.client.jobs.open_dashboard(job, project=slug))
+
+
+def write_dashboard(session: Session, opened: DashboardOut) -> None:
+    """Write the address of a dashboard, and open it where there is a browser."""
     if session.output.as_json:
         session.output.document(opened)
         return

@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -24,7 +23,23 @@ print("head", os.environ["RAY_ADDRESS"], flush=True)
 while not pathlib.Path("go-on").exists():
     time.sleep(0.1)
 """
-_TIER = {"name": "Ray", "slug": "ray", "cpu_millis": 1000, "memory_bytes": 4 << 30}
+# Code of another project on the same node looks for the dashboard and asks it without its token.
+_SEARCH = """
+import http.client, pathlib
+for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
+    address, state = line.split()[1], line.split()[3]
+    if state != "0A" or not address.startswith("0100007F"):
+        continue
+    for path in ("/nodes?view=summary", "/api/jobs/", "/logical/actors"):
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", int(address[9:], 16), timeout=20)
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            if b"authentication token" in answer.read(200):
+                print("refused", path, answer.status, flush=True)
+        except (OSError, http.client.HTTPException):
+            break
+"""
 
 
 class Browser:
@@ -96,7 +111,25 @@ def test_the_dashboard_of_a_job(
     page = browser.get("/")
     assert page.status_code == 200, page.text
     assert "<title>Ray Dashboard</title>" in page.text
-    summary = browser.get("/nodes", **{"Sec-Fetch-Site": "same-origin"})
-    assert summary.status_code == 200, summary.text
     nodes = browser.get("/nodes?view=summary").json()["data"]["summary"]
     assert [node["raylet"]["state"] for node in nodes] == ["ALIVE"]
+    assert browser.get("/api/jobs/").status_code == 200
+    assert browser.open().status_code == 403, "a ticket was used twice"
+    browser.cookie = ""
+    assert browser.get("/").status_code == 403
+
+
+def test_another_project_on_the_node_gets_no_answer(
+    slipway: RunningPortal, client: httpx.Client, job: tuple[str, str]
+) -> None:
+    browser = Browser(slipway, opened(client, job)["dashboard_url"])
+    browser.open()
+    assert browser.get("/").status_code == 200
+    other = f"other-{secrets.token_hex(3)}"
+    client.post("/projects", json={"name": other}).raise_for_status()
+    jobs = Jobs(client, project=other)
+    search = jobs.submit(_SEARCH, keep=[])
+    assert jobs.end_of(search, within_s=120)["state"] == "succeeded"
+    log = jobs.whole_log(search)
+    for path in ("/nodes?view=summary", "/api/jobs/", "/logical/actors"):
+        assert f"refused {path} 401" in log

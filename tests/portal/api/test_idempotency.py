@@ -169,6 +169,7 @@ def test_every_post_operation_has_a_body_in_the_matrix() -> None:
         "/jobs/{job}/cancel",
         "/jobs/{job}/resume",
         "/jobs/{job}/dashboards",
+        "/servers/{server}/dashboards",
         "/nodes/{node}/uncordon",
     )
     bodiless += ("/trash/empty", "/endpoints/{endpoint}/resume")

@@ -47,9 +47,11 @@ def join_cluster(program: Program) -> None:
     """
     software = software_of(program.framework)
     if find_spec(software.package) is None:
+        noun, again = ("job", "submit") if program.kind != "own" else ("server", "start")
         sys.exit(
-            f"This job has the framework {program.framework}, and its environment has no package "
-            f"{software.package}. Add {software.package} to its packages and submit it again."
+            f"This {noun} has the framework {program.framework}, and its environment has no "
+            f"package {software.package}. Add {software.package} to its packages and {again} it "
+            "again."
         )
     env = dict(os.environ)
     member = member_of(program, env, without_rank(env))

@@ -27,7 +27,7 @@ def create_job_dashboard(request: HttpRequest, project: str, job: str) -> Status
     )
     answer = DashboardOut(
         id=opened.session.pk,
-        job=job_row.pk,
+        workload=job_row.workload_id,
         attempt=opened.session.lease.epoch,
         dashboard_url=opened.url,
         expires_at=opened.session.ticket_until,
