@@ -34,7 +34,7 @@ class RayCluster:
     python: Path
 
 
-def _python() -> Path:
+def ray_python() -> Path:
     """Return the interpreter with Ray."""
     python = _ENVIRONMENT / "bin" / "python"
     if not (_ENVIRONMENT / "ready").exists():
@@ -61,7 +61,7 @@ def running_ray(folder: Path, *, cpus: int) -> Iterator[RayCluster]:
 
 
 def _running(folder: Path, short: Path, cpus: int) -> Iterator[RayCluster]:
-    python = _python()
+    python = ray_python()
     folder.mkdir(mode=0o700)
     token_file = folder / "token"
     token_file.write_text(secrets.token_hex(32))

@@ -135,6 +135,8 @@ class Launch:
     listen_path: str = ""
     # Socket for shells of people, which the agent alone can reach. Empty: there are none.
     shell_path: str = ""
+    # Socket for the dashboard of the framework's cluster, which the agent alone can reach.
+    dashboard_path: str = ""
     # Seconds for which a task that has failed stays, so that people can open shells in it.
     keep_failed_s: float = 0.0
     # Globs of files in the working folder that are kept at the end, and their bytes in all.

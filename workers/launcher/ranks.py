@@ -172,9 +172,17 @@ class Helper:
 
 
 def start_helper(
-    launch: Launch, program: Program, env: dict[str, str], *, sandbox: Sandbox | None
+    launch: Launch,
+    program: Program,
+    env: dict[str, str],
+    *,
+    sandbox: Sandbox | None,
+    listener: socket.socket | None = None,
 ) -> Helper:
-    """Start a program of ours where a rank would run, with a rank's rights. Raises OSError."""
+    """Start a program of ours where a rank would run, with a rank's rights. Raises OSError.
+
+    A `listener` is handed to it, which finds its number in LISTENER_VARIABLE.
+    """
     reading, writing = os.pipe2(os.O_CLOEXEC)
     os.set_blocking(reading, False)
     shim = os.getpid()
@@ -185,7 +193,11 @@ def start_helper(
         os.close(writing)
         raise
     if pid == 0:
-        enter_task(launch, writing, shim, forked=False, sandbox=sandbox, kept=None)
+        kept = None
+        if listener is not None:
+            kept = listener.detach()
+            env = {**env, LISTENER_VARIABLE: str(kept)}
+        enter_task(launch, writing, shim, forked=False, sandbox=sandbox, kept=kept)
         _replace(program, env)
     os.close(writing)
     return Helper(pid, reading)

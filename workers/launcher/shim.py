@@ -47,6 +47,7 @@ from workers.launcher.ranks import (
 from workers.launcher.sandbox import Sandbox
 from workers.launcher.shells import TaskShells
 from workers.launcher.shutdown import Shutdown, has_descendants, offer_to_oom_killer
+from workers.launcher.task_dashboard import TaskDashboard
 from workers.launcher.task_end import drain, end_report, has_failed, verdict_of
 from workers.launcher.task_socket import Failure, TaskSocket, notify_agent
 from workers.launcher.terminal import Terminal, start_terminal
@@ -89,6 +90,7 @@ class Shim:
         self._contact: TaskSocket | None = None
         self._sandbox: Sandbox | None = None
         self._shells: TaskShells | None = None
+        self._dashboard = TaskDashboard(launch, self._selector)
         self._variables: list[dict[str, str]] = []
         self._keeper = FileKeeper(launch)
         self._is_kept = False
@@ -122,6 +124,7 @@ class Shim:
         shell_path = self._launch.shell_path
         self._shells = TaskShells(shell_path, self._selector, self._start_terminal)
         self._keeper.shells = self._shells.processes
+        self._dashboard.listen()
         spare_us = offer_to_oom_killer()
         in_rank = self._start()
         if in_rank is not None:
@@ -175,28 +178,21 @@ class Shim:
         if gang is None:
             return None
         write_host_file(launch, gang)
+        run = partial(start_rank, launch, program, forked=warm, sandbox=sandbox, listener=listener)
         for local_rank in range(launch.procs):
             env = rank_environment(launch, local_rank, gang)
             if program.brings_own_launcher:
                 env = without_contract(env)
             self._variables.append(env)
-            rank = launch.first_rank + local_rank
-            started = start_rank(
-                launch,
-                program,
-                env,
-                rank=rank,
-                forked=warm,
-                sandbox=sandbox,
-                listener=listener,
-            )
+            started = run(env=env, rank=launch.first_rank + local_rank)
             if isinstance(started, InRank):
                 return started
             self._ranks.append(started)
         if listener is not None:
             listener.close()
-        # Files are kept, and shells started, where the ranks ran.
+        # Files are kept, shells and dashboards started, where the ranks ran.
         self._sandbox = sandbox
+        self._dashboard.begin(self._variables[0], sandbox)
         listening = None if self._ports is None else self._ports.take_store()
         if listening is not None and self._store is not None:
             self._store.serve(listening, gang.meeting)
@@ -245,9 +241,9 @@ class Shim:
     def _release_descriptors(self) -> None:
         """In a forked rank: no object may close, when it is collected, a number that is reused."""
         held = (self._selector, self._contact, self._ports, self._store, self._shells)
-        for thing in held:
+        for thing in (*held, self._dashboard):
             with suppress(OSError):
-                if isinstance(thing, TaskSocket | GangPorts | TaskShells):
+                if isinstance(thing, TaskSocket | GangPorts | TaskShells | TaskDashboard):
                     thing.release()
                 elif thing is not None:
                     thing.close()
@@ -260,6 +256,7 @@ class Shim:
             self._watch()
             if self._shells is not None:
                 self._shells.step()
+            self._dashboard.step()
             self._progress.flush_due()
             self._connections.step([rank.pid for rank in self._ranks], self._store_pid())
         self._disk.step()
@@ -333,6 +330,7 @@ class Shim:
             code = os.waitstatus_to_exitcode(status)
             if self._shells is not None:
                 self._shells.exited(pid, code)
+            self._dashboard.exited(pid)
             for rank in self._ranks:
                 if rank.pid == pid and rank.running:
                     rank.ended_at_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
@@ -395,6 +393,7 @@ class Shim:
         self._ending.kill_tree()
         if self._shells is not None:
             self._shells.close()
+        self._dashboard.close()
         if self._contact is not None:
             self._contact.close()
         verdict = verdict_of(self._launch, self._ranks, self._ending)
@@ -415,6 +414,7 @@ class Shim:
 
     def _finish(self, waking: int) -> None:
         """Keep files and a failed task, leave no process behind, and write how it ended."""
+        self._dashboard.close()
         if self._may_be_kept and has_failed(self._ranks):
             drain(self._ranks)
             reason = verdict_of(self._launch, self._ranks, self._ending).reason

@@ -157,6 +157,8 @@ class Attempt:
         self.disk_stop: StopRequest | None = None
         # Somebody has opened a shell in it, or is about to.
         self.has_shells = False
+        # Somebody has opened the dashboard of its cluster.
+        self.has_dashboard = False
         self.unwritten_end: dict[str, Any] | None = None
         self.notifier = Notifier()
 

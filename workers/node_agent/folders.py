@@ -143,6 +143,10 @@ class NodeFolders:
         """Return the socket by which the agent reaches the shells of a task."""
         return self.listeners / f"{hashlib.sha256(handle.encode()).hexdigest()[:16]}s"
 
+    def dashboard(self, handle: str) -> Path:
+        """Return the socket by which the agent reaches the dashboard of a task's cluster."""
+        return self.listeners / f"{hashlib.sha256(handle.encode()).hexdigest()[:16]}d"
+
     def task(self, handle: str) -> TaskFolder:
         """Return the folder of one attempt. Raises StartError for an invalid name."""
         return TaskFolder(self.tasks / checked_name(handle, "task id"))

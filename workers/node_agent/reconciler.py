@@ -89,9 +89,11 @@ class Reconciler:
             elif task.action == "start" and task.spec is not None and not self._closing:
                 self._begin(task)
         shells = {handle_of(key) for key in desired.shells}
+        dashboards = {handle_of(key) for key in desired.dashboards}
         for attempt in self._table:
             attempt.known_to_portal = True
             attempt.has_shells = attempt.handle in shells
+            attempt.has_dashboard = attempt.handle in dashboards
             if attempt.handle not in listed:
                 attempt.desired = None
         self._table.notify()

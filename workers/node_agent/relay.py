@@ -19,7 +19,7 @@ import pydantic
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, InvalidURI
 
-from slipway.schemas.relay import RELAY_PATH, RelayGrant, RelayTarget, ShellTarget
+from slipway.schemas.relay import RELAY_PATH, DashboardTarget, RelayGrant, RelayTarget, ShellTarget
 from workers.node_agent.attempts import AttemptTable
 from workers.node_agent.folders import NodeFolders
 from workers.node_agent.portal import Portal
@@ -177,6 +177,12 @@ def served_by(table: AttemptTable, folders: NodeFolders) -> Served:
             if attempt.has_shells and not attempt.finished and is_own_socket(path):
                 target = ShellTarget(
                     workload_id=record.workload_id, epoch=record.epoch, task_id=record.task_id
+                )
+                sockets[target.name] = (target, path)
+            path = folders.dashboard(attempt.handle)
+            if attempt.has_dashboard and not attempt.finished and is_own_socket(path):
+                target = DashboardTarget(
+                    workload_id=record.workload_id, epoch=record.epoch, dashboard_of=record.task_id
                 )
                 sockets[target.name] = (target, path)
         return sockets

@@ -107,6 +107,7 @@ class AttemptRunner:
             log.warning("%s could not be removed: %s", self._attempt.handle, error)
         with suppress(OSError):
             self._services.folders.shell(self._attempt.handle).unlink(missing_ok=True)
+            self._services.folders.dashboard(self._attempt.handle).unlink(missing_ok=True)
 
     async def _free_disk(self) -> None:
         """Delete what a task that filled the disk has left, before the portal forgets the task."""

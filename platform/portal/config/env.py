@@ -84,6 +84,13 @@ class Env(ImageSettings):
         "in the certificate.",
         examples=["true"],
     )
+    dashboards_public_url: str = Field(
+        default="",
+        description="Address below which each opened dashboard of a Ray cluster gets a subdomain, "
+        "which the portal serves; needs a wildcard in DNS and in the certificate. Empty means "
+        "http://localhost:<portal port> while that is the portal's address, else no dashboards.",
+        examples=["https://dashboards.example.org"],
+    )
     relay_public_url: str = Field(
         default="",
         description="Address at which agents in pools reach the relay, whose path is /relay; empty "
@@ -344,15 +351,15 @@ class Env(ImageSettings):
                 raise ValueError(f"must not have the notebooks' host {notebooks}")
         return value
 
-    @field_validator("notebooks_public_url")
+    @field_validator("notebooks_public_url", "dashboards_public_url")
     @classmethod
     def _another_host(cls, value: str, info: ValidationInfo) -> str:
         if not value:
             return value
         value = cls._without_path(value)
-        parts = urlsplit(value)
-        portal = urlsplit(info.data.get("public_url") or "http://localhost").hostname
-        if parts.hostname == portal:
+        host = urlsplit(value).hostname
+        portal = urlsplit(info.data.get("public_url") or "http://localhost").hostname or ""
+        if host == portal or portal.endswith(f".{host}"):
             raise ValueError(f"must not have the portal's host {portal}: cookies know no ports")
         return value
 

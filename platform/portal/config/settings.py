@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 from portal.config import keyfiles, keys
 from portal.config.databases import database_from, tracking_database_from
 from portal.config.env import ROOT, STATIC_FOLDER, env
-from portal.config.hosts import portal_hosts
+from portal.config.hosts import dashboards_url, portal_hosts
 from portal.config.logs import logging_from
 from portal.config.relay import folder_of as relay_folder
 from portal.config.tracking_server import artifacts_url, socket_of
@@ -17,6 +17,7 @@ ENV = env()
 DATA_DIR = ENV.data_dir
 KEYS_DIR = DATA_DIR / "keys"
 _url = urlsplit(ENV.url)
+_dashboards = urlsplit(dashboards_url(ENV))
 
 DEBUG = ENV.debug
 SECRET_KEY = keys.session_key(KEYS_DIR)
@@ -29,6 +30,7 @@ SLIPWAY_NOTEBOOKS_URL = ENV.notebooks_url
 SLIPWAY_NOTEBOOKS_SUBDOMAINS = ENV.notebooks_subdomains
 # As servers on the Hub's own machine reach it.
 SLIPWAY_NOTEBOOKS_HUB_API = f"http://127.0.0.1:{ENV.notebooks_hub_port}/hub/api"
+SLIPWAY_DASHBOARDS_URL = _dashboards.geturl()
 SLIPWAY_RELAY_PUBLIC_URL = ENV.relay_public_url
 SLIPWAY_RELAY_PORT = ENV.relay_port
 SLIPWAY_HAS_RELAY = ENV.embedded_relay
@@ -255,8 +257,12 @@ CONTENT_SECURITY_POLICY = {
         "media-src": ["'self'"],
         "connect-src": ["'self'"],
         "manifest-src": ["'self'"],
-        # Signing in on the way to a notebook redirects there.
-        "form-action": ["'self'", *([ENV.notebooks_url] if ENV.notebooks_url else [])],
+        # Signing in on the way to a notebook redirects there, and opening a dashboard to its host.
+        "form-action": [
+            "'self'",
+            *([ENV.notebooks_url] if ENV.notebooks_url else []),
+            *([f"{_dashboards.scheme}://*.{_dashboards.netloc}"] if _dashboards.netloc else []),
+        ],
         "base-uri": ["'none'"],
         "frame-ancestors": ["'none'"],
     }

@@ -1,7 +1,7 @@
 """The policy of jobs: the project's policy, and the job the path names."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from django.http import HttpRequest
 
@@ -38,19 +38,27 @@ class ShellOpener:
     """
 
     scope: Scope = Scope.WORKLOADS_WRITE
+    noun: ClassVar[str] = "shells"
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
         """Raise Unauthenticated, NotFound or Forbidden. Store the job on the request."""
         JobRole(Role.CONTRIBUTOR, self.scope).check(request, path)
         if has_workload_shape(bearer_of(request.headers.get("Authorization", ""))):
             raise Forbidden(
-                "The token of a workload opens no shells.",
+                f"The token of a workload opens no {self.noun}.",
                 code="not_a_person",
                 next_step="Use an API token of your own, or the page of the job.",
             )
 
     def describe(self) -> str:
         return "project contributor, in person"
+
+
+@dataclass(frozen=True)
+class DashboardOpener(ShellOpener):
+    """The same people, for dashboards: through one its cluster runs code for its submitter."""
+
+    noun: ClassVar[str] = "dashboards"
 
 
 @dataclass(frozen=True)

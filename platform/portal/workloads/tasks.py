@@ -10,6 +10,7 @@ from portal.workloads.preemption import preempt_for_waiting
 from portal.workloads.reconciler import delete_old_samples as forget_old_samples
 from portal.workloads.reconciler import reconcile
 from portal.workloads.scheduling import run_passes
+from portal.workloads.services.dashboards import end_unattended_dashboards
 from portal.workloads.services.shells import end_unattended
 from portal.workloads.silence import find_silent
 
@@ -67,5 +68,6 @@ def find_silent_workloads() -> None:
 
 @background_task("workloads.end_shells")
 def end_shells() -> None:
-    """Record the end of shells that nobody follows any more."""
+    """Record the end of shells and dashboards that nobody uses any more."""
     end_unattended()
+    end_unattended_dashboards()

@@ -8,15 +8,13 @@ from typing import Annotated
 import typer
 
 from slipway.cli.build_logs import build_pieces, builds_to_show, show_builds
-from slipway.cli.completion import complete_job
 from slipway.cli.exits import UsageMistake
-from slipway.cli.login import has_browser
+from slipway.cli.job_access import JobArgument, dashboard, open_page, shell
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.quantities import parse_minutes, parse_pairs
 from slipway.cli.session import Session, command
-from slipway.cli.shell import attach, check_platform
 from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.cli.train import (
     DEFAULT_MAX_MB,
@@ -53,10 +51,6 @@ from slipway.snapshots.limits import size_text
 app = typer.Typer(no_args_is_help=True, help="Training jobs: logs, shells, cancel, resume, clone.")
 _NAMED = 10
 
-JobArgument = Annotated[
-    str,
-    typer.Argument(metavar="JOB", help="Id of the job.", autocompletion=complete_job),
-]
 RankOption = Annotated[int | None, typer.Option("--rank", min=0, help="Only this rank.")]
 AttemptOption = Annotated[
     int | None, typer.Option("--attempt", min=1, help="Attempt. Default: the latest.")
@@ -313,19 +307,8 @@ def _download(
     session.output.note(f"{file}: {size_bytes:,} bytes of {content_name}.")
 
 
-@command(app, "shell")
-def shell(
-    session: Session,
-    job: JobArgument,
-    project: ProjectOption = None,
-    rank: Annotated[int, typer.Option("--rank", min=0, help="Rank to open it beside.")] = 0,
-) -> None:
-    """Open a shell in a job that runs or is kept, with the rights and variables of a rank."""
-    if session.output.as_json:
-        raise UsageMistake("A shell is text, not JSON.", next_step="Leave out --json.")
-    check_platform()
-    opened = session.client.jobs.open_shell(job, project=session.project(project), rank=rank)
-    raise typer.Exit(attach(opened))
+command(app, "shell")(shell)
+command(app, "dashboard")(dashboard)
 
 
 @command(app, "cancel")
@@ -481,15 +464,4 @@ def checkpoints(session: Session, job: JobArgument, project: ProjectOption = Non
     )
 
 
-@command(app, "open")
-def open_page(session: Session, job: JobArgument, project: ProjectOption = None) -> None:
-    """Open the page of a job in a browser, and write its address."""
-    slug = session.project(project)
-    value = session.client.jobs.get(job, project=slug)
-    page = session.client.jobs.page(value.workload.id, project=slug)
-    if session.output.as_json:
-        session.output.document({"page": page})
-        return
-    session.output.line(page)
-    if has_browser() and not session.output.quiet:
-        typer.launch(page)
+command(app, "open")(open_page)

@@ -9,6 +9,7 @@ import typer
 from slipway.cli.completion import complete_pool
 from slipway.cli.environment_option import EnvironmentOption
 from slipway.cli.exits import ExitCode, UsageMistake
+from slipway.cli.job_access import write_dashboard
 from slipway.cli.login import has_browser
 from slipway.cli.notebook_files import delete_notebook
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
@@ -52,6 +53,7 @@ def register(app: typer.Typer) -> None:
     command(app, "show")(show)
     command(app, "edit")(edit)
     command(app, "open")(open_server)
+    command(app, "dashboard")(dashboard)
     command(app, "stop")(stop)
     command(app, "delete")(delete)
 
@@ -68,6 +70,12 @@ def start(
         str | None, typer.Option("--tier", help="Hardware of a new server. Default: the cheapest.")
     ] = None,
     pool: PoolOption = None,
+    framework: Annotated[
+        str | None,
+        typer.Option(
+            "--framework", metavar="[ray]", help="Start a cluster of it beside the server."
+        ),
+    ] = None,
     requirements: Annotated[
         Path | None,
         typer.Option("--requirements", "-r", help="Requirements file with packages to install."),
@@ -95,6 +103,7 @@ def start(
     given = (
         tier,
         pool,
+        framework,
         requirements,
         environment,
         idle,
@@ -113,6 +122,7 @@ def start(
             project=place,
             tier=tier,
             pool=pool,
+            framework=framework,
             requirements=_text_of(requirements),
             environment=environment,
             idle_minutes=idle,
@@ -317,6 +327,13 @@ def _open(session: Session, server: ServerOut, project: str) -> None:
         typer.launch(page)
     if not session.output.as_json:
         session.output.note(f"JupyterLab opens at {page}")
+
+
+def dashboard(session: Session, notebook: ServerArgument, project: ProjectOption = None) -> None:
+    """Open Ray's dashboard beside a notebook server, and write its address for one browser."""
+    place = session.project(project)
+    server = _get_server(session, notebook, place)
+    write_dashboard(session, session.client.notebooks.open_dashboard(server.id, project=place))
 
 
 def _require_none(notebook: str, given: tuple[object, ...]) -> None:

@@ -11,6 +11,7 @@ from slipway.pages import Pages
 from slipway.resources.requests import build
 from slipway.schemas.backends import BackendName
 from slipway.schemas.base import PageOf
+from slipway.schemas.dashboards import DashboardOut
 from slipway.schemas.shells import ShellIn, ShellOut
 from slipway.schemas.training import (
     LOG_READ_BYTES,
@@ -217,6 +218,10 @@ class Jobs:
         path = (*_path(project, job), "shells")
         details = self._connection.fetch(ShellOut, "POST", *path, body=ShellIn(rank=rank))
         return JobShell(self._connection, path, details)
+
+    def open_dashboard(self, job: str, *, project: str) -> DashboardOut:
+        """Open the dashboard of the cluster of a running job, with an address for one browser."""
+        return self._connection.fetch(DashboardOut, "POST", *_path(project, job), "dashboards")
 
     def events(self, job: str, *, project: str) -> Pages[WorkloadEventOut]:
         """List the events of a job, newest first."""

@@ -6,6 +6,7 @@ from slipway.connection import Connection, address
 from slipway.pages import Pages
 from slipway.resources.requests import build
 from slipway.schemas.base import PageOf
+from slipway.schemas.dashboards import DashboardOut
 from slipway.schemas.notebook_servers import ServerEdit, ServerIn, ServerKeyOut, ServerOut
 from slipway.schemas.training import Quote
 
@@ -39,6 +40,7 @@ class Notebooks:
         project: str,
         tier: str | None = None,
         pool: str | None = None,
+        framework: str | None = None,
         requirements: str | None = None,
         environment: str | None = None,
         idle_minutes: int | None = None,
@@ -51,7 +53,7 @@ class Notebooks:
         """Launch a notebook server. `tier` is the cheapest unless given.
 
         `environment` is one of the project, such as `vision` or `vision@3`. In a `pool` another
-        scheduler allocates its node.
+        scheduler allocates its node. With the `framework` "ray" a cluster of Ray runs beside it.
 
         It stops `idle_minutes` (60) after the last activity, sooner on expensive tiers. Files
         remain. At `daily_start` and `daily_stop` ("08:00", UTC) of `days` ("mon" to "fri" unless
@@ -62,6 +64,7 @@ class Notebooks:
             name=name,
             tier=tier,
             pool=pool,
+            framework=framework,
             requirements=requirements,
             environment=environment,
             idle_minutes=idle_minutes,
@@ -132,6 +135,10 @@ class Notebooks:
         For editors and programs. The token ends with this start of the server.
         """
         return self._connection.fetch(ServerKeyOut, "POST", *_path(project), server, "key")
+
+    def open_dashboard(self, server: str, *, project: str) -> DashboardOut:
+        """Open the dashboard of the cluster beside a server, with an address for one browser."""
+        return self._connection.fetch(DashboardOut, "POST", *_path(project), server, "dashboards")
 
     def delete(self, server: str, *, project: str) -> None:
         """Delete a stopped server. Its files remain in the project's workspace."""

@@ -298,7 +298,10 @@ class BuildAheadRequest(AnswerSchema):
 
 
 class DesiredState(AnswerSchema):
-    """Everything this node should run, as of `version`, and the tasks with open shells."""
+    """Everything this node should run, as of `version`.
+
+    `shells` are the tasks with open shells, `dashboards` those whose cluster's dashboard is open.
+    """
 
     version: int
     tasks: list[DesiredTask]
@@ -306,6 +309,7 @@ class DesiredState(AnswerSchema):
     file_requests: list[FileRequest] = []
     builds_ahead: list[BuildAheadRequest] = []
     shells: list[TaskKey] = []
+    dashboards: list[TaskKey] = []
 
 
 class RankEnd(AnswerSchema):

@@ -14,6 +14,7 @@ class FrameworkInfo:
     """A framework: its `label` in forms, the `variable` that leads the script to the cluster.
 
     `least_ranks` is the number of ranks without which there is no cluster, and `reason` says why.
+    `dashboard` is the name of its dashboard if people can open it.
     """
 
     name: str
@@ -21,12 +22,13 @@ class FrameworkInfo:
     variable: str
     least_ranks: int = 1
     reason: str = ""
+    dashboard: str = ""
 
 
 FRAMEWORKS: Final = {
     info.name: info
     for info in (
-        FrameworkInfo("ray", "Ray", "RAY_ADDRESS"),
+        FrameworkInfo("ray", "Ray", "RAY_ADDRESS", dashboard="Ray dashboard"),
         FrameworkInfo("dask", "Dask", "DASK_SCHEDULER_ADDRESS"),
         FrameworkInfo(
             "parameter_server",
@@ -42,6 +44,11 @@ FRAMEWORKS: Final = {
 def framework_label(name: str | None) -> str:
     """Return the label of a framework, "" without one."""
     return FRAMEWORKS[name].label if name in FRAMEWORKS else name or ""
+
+
+def has_dashboard(name: str | None) -> bool:
+    """Return whether people can open the dashboard of a framework's cluster."""
+    return name in FRAMEWORKS and bool(FRAMEWORKS[name].dashboard)
 
 
 def _known(name: str) -> str:

@@ -90,12 +90,14 @@ class ServerIn(RequestSchema):
     `idle_minutes` after the last activity, expensive tiers sooner, and always after `max_hours`.
     `daily_start` and `daily_stop` are times such as 08:00, in UTC, at which it starts and stops
     automatically on `days`. `tags` split the cost. `pool` is where another scheduler allocates its
-    node; without one it runs on the nodes of the installation.
+    node; without one it runs on the nodes of the installation. With a `framework` a cluster of it
+    runs beside JupyterLab, on the same machine.
     """
 
     name: Slug = "notebook"
     tier: Slug | None = None
     pool: Slug | None = None
+    framework: Literal["ray"] | None = None
     requirements: Annotated[Text, Field(max_length=200_000)] = ""
     environment: EnvironmentReference | None = None
     idle_minutes: Whole = Field(default=60, ge=5, le=10_080)
@@ -132,7 +134,7 @@ class ServerOut(AnswerSchema):
     stopping automatically, and `stops_at` when it will stop without activity. `nano_usd_per_hour`
     is the current cost, which stopping saves. Only the owner gets `url`, which opens the server.
     `network` is its network access. `pool` is where another scheduler allocates its node, null for
-    the nodes of the installation.
+    the nodes of the installation. `framework` is that of the cluster beside it.
     """
 
     id: str
@@ -147,6 +149,7 @@ class ServerOut(AnswerSchema):
     stops_at: datetime | None = None
     tier: str
     pool: str | None = None
+    framework: str | None = None
     nano_usd_per_hour: int
     cost_nano_usd: int
     idle_minutes: int

@@ -67,12 +67,23 @@ class ShellTarget(RelayTarget):
         return hashlib.sha256(placement).hexdigest()[:_DOOR_DIGITS]
 
 
+class DashboardTarget(RelayTarget):
+    """The dashboard of a cluster, which the shim of the task of rank 0 serves."""
+
+    dashboard_of: Id = Field(min_length=1)
+
+    @property
+    def name(self) -> str:
+        placement = f"{self.workload_id}.{self.epoch}.{self.dashboard_of}.dashboard".encode()
+        return hashlib.sha256(placement).hexdigest()[:_DOOR_DIGITS]
+
+
 # A target that an agent may register.
-AnyTarget = ShellTarget | RelayTarget
+AnyTarget = ShellTarget | DashboardTarget | RelayTarget
 
 
 class RelayGrant(AnswerSchema):
-    """Targets and shells that a node may serve, and the address of the relay.
+    """Targets, shells and dashboards that a node may serve, and the address of the relay.
 
     Without `url` agents derive it from their address of the portal: the port `port` of the same
     host, or the path `/relay` if the portal is reached by https.
@@ -84,7 +95,12 @@ class RelayGrant(AnswerSchema):
     targets: list[RelayTarget] = Field(default_factory=list)
     # Apart from the others, whose form agents of earlier versions know.
     shells: list[ShellTarget] = Field(default_factory=list)
+    dashboards: list[DashboardTarget] = Field(default_factory=list)
 
     def allows(self, target: AnyTarget) -> bool:
         """Return whether the node may serve the target."""
-        return target in (self.shells if isinstance(target, ShellTarget) else self.targets)
+        if isinstance(target, ShellTarget):
+            return target in self.shells
+        if isinstance(target, DashboardTarget):
+            return target in self.dashboards
+        return target in self.targets

@@ -168,6 +168,8 @@ def test_every_post_operation_has_a_body_in_the_matrix() -> None:
         "/restore",
         "/jobs/{job}/cancel",
         "/jobs/{job}/resume",
+        "/jobs/{job}/dashboards",
+        "/servers/{server}/dashboards",
         "/nodes/{node}/uncordon",
     )
     bodiless += ("/trash/empty", "/endpoints/{endpoint}/resume")

@@ -46,6 +46,28 @@ else:
     head.recv(1)
 """
 
+# A dashboard that wants the token, and shows what it got.
+DASHBOARD = """
+import http.server, os, socket, sys
+
+options = dict(item.lstrip("-").split("=") for item in sys.argv[1:] if "=" in item)
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        token = f"Bearer {os.environ['RAY_AUTH_TOKEN']}"
+        is_known = self.headers.get_all("Authorization") == [token]
+        body = f"{self.path} rank={os.environ.get('RANK')} {options['gcs-address']}".encode()
+        self.send_response(200 if is_known else 401)
+        self.end_headers()
+        self.wfile.write(body if is_known else b"no token")
+
+    def log_message(self, *_):
+        pass
+
+if os.path.exists("no-dashboard"):
+    sys.exit("the port is taken")
+http.server.HTTPServer((options["host"], int(options["port"])), Handler).serve_forever()
+"""
 TENSORFLOW = """
 import json, os, socket
 
@@ -84,6 +106,13 @@ def project(script: str, *markers: str) -> dict[str, str]:
         "packages/ray/__init__.py": INIT,
         "packages/ray/scripts/__init__.py": "",
         "packages/ray/scripts/scripts.py": SCRIPTS,
+        "packages/ray/dashboard/dashboard.py": DASHBOARD,
         "packages/tensorflow/__init__.py": TENSORFLOW,
         **dict.fromkeys(markers, ""),
     }
+
+
+def dashboard_packages() -> dict[str, str]:
+    """Return stand-ins for what `ray[default]` adds."""
+    names = ("aiohttp", "aiohttp_cors", "grpc", "opencensus", "opentelemetry", "prometheus_client")
+    return {f"packages/{name}/__init__.py": "" for name in names}

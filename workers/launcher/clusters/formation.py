@@ -19,7 +19,13 @@ from dataclasses import asdict
 from importlib.util import find_spec
 from typing import Final, NoReturn
 
-from workers.launcher.clusters.member import Member, log_line, member_of
+from workers.launcher.clusters.member import (
+    RANK_ONLY,
+    Member,
+    log_line,
+    member_of,
+    without_rank,
+)
 from workers.launcher.clusters.software import Entry, Software, software_of
 from workers.launcher.program import Program
 
@@ -31,16 +37,6 @@ _GREETING_S: Final = 5.0
 _END_PATIENCE_S: Final = 5.0
 _TAIL_CHARACTERS: Final = 3000
 _MOST_NAMED: Final = 10
-# Variables that belong to a rank and lead a script or a node to wait for other ranks.
-_RANK_ONLY: Final = (
-    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
-    *("ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG"),
-    *("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID"),
-    *("TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE", "SLIPWAY_HOSTS"),
-    *("PET_NNODES", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT", "SLIPWAY_HOSTFILE"),
-    # It counts the CPUs of the task. Ray and Dask set it in their workers.
-    "OMP_NUM_THREADS",
-)
 
 
 def join_cluster(program: Program) -> None:
@@ -51,19 +47,20 @@ def join_cluster(program: Program) -> None:
     """
     software = software_of(program.framework)
     if find_spec(software.package) is None:
+        noun, again = ("job", "submit") if program.kind != "own" else ("server", "start")
         sys.exit(
-            f"This job has the framework {program.framework}, and its environment has no package "
-            f"{software.package}. Add {software.package} to its packages and submit it again."
+            f"This {noun} has the framework {program.framework}, and its environment has no "
+            f"package {software.package}. Add {software.package} to its packages and {again} it "
+            "again."
         )
     env = dict(os.environ)
-    cleaned = {name: value for name, value in env.items() if name not in _RANK_ONLY}
-    member = member_of(program, env, cleaned)
+    member = member_of(program, env, without_rank(env))
     variables = software.prepare(member)
     member.env.update(variables)
     if member.rank > 0:
         _serve(member, software)
     variables |= _Leader(member, software).form()
-    for name in _RANK_ONLY:
+    for name in RANK_ONLY:
         os.environ.pop(name, None)
     os.environ.update(variables)
 
@@ -112,6 +109,9 @@ class _Leader:
             listener.close()
         assert self._entry is not None  # noqa: S101 - some have joined
         self._keep_connections()
+        dashboard = software.dashboard(member, self._entry)
+        if dashboard is not None:
+            dashboard.write(member.folder)
         seconds = time.monotonic() - self._began_s
         log_line(
             f"The {software.label} cluster at {self._entry.address} has "

@@ -12,6 +12,16 @@ from workers.launcher.program import Program
 
 _WAIT_S: Final = 300.0
 _WAIT_VARIABLE: Final = "SLIPWAY_CLUSTER_WAIT_S"
+# Variables that belong to a rank and lead a script or a node to wait for other ranks.
+RANK_ONLY: Final = (
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
+    *("ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG"),
+    *("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID"),
+    *("TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE", "SLIPWAY_HOSTS"),
+    *("PET_NNODES", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT", "SLIPWAY_HOSTFILE"),
+    # It counts the CPUs of the task. Ray and Dask set it in their workers.
+    "OMP_NUM_THREADS",
+)
 
 
 @dataclass(frozen=True)
@@ -89,6 +99,11 @@ def member_of(program: Program, env: Mapping[str, str], cleaned: Mapping[str, st
         wait_s=float(env.get(_WAIT_VARIABLE, _WAIT_S)),
         env={**cleaned, "PYTHONPATH": _python_path(program, cleaned)},
     )
+
+
+def without_rank(env: Mapping[str, str]) -> dict[str, str]:
+    """Return variables without those of a rank."""
+    return {name: value for name, value in env.items() if name not in RANK_ONLY}
 
 
 def _python_path(program: Program, env: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Protocol
 
+from workers.launcher.clusters.dashboard import Dashboard
 from workers.launcher.clusters.member import Member, log_line, python_command
 from workers.launcher.gang import ray_variables
 from workers.launcher.network import endpoint
@@ -72,6 +73,9 @@ class Software(Protocol):
     def script_variables(self, entry: Entry) -> dict[str, str]:
         """Return the variables with which the script finds the cluster."""
 
+    def dashboard(self, member: Member, entry: Entry) -> Dashboard | None:
+        """Return how to start the dashboard, or None for a framework without one."""
+
 
 class Ray:
     """Ray: a head in the first task and a node in each other one, for all CPUs of the task."""
@@ -86,6 +90,11 @@ class Ray:
         "while True:\n"
         "    print(sum(bool(node['Alive']) for node in ray.nodes()), flush=True)\n"
         "    time.sleep(0.2)\n"
+    )
+
+    # Packages of `ray[default]` that the dashboard imports.
+    _DASHBOARD_PACKAGES: Final = (
+        *("aiohttp", "aiohttp_cors", "grpc", "opencensus", "opentelemetry", "prometheus_client"),
     )
 
     def __init__(self) -> None:
@@ -136,6 +145,53 @@ class Ray:
     def script_variables(self, entry: Entry) -> dict[str, str]:
         """Return the variable that `ray.init()` reads."""
         return {"RAY_ADDRESS": entry.address}
+
+    def dashboard(self, member: Member, entry: Entry) -> Dashboard | None:
+        """Return the command that `ray start` starts the dashboard with, on loopback.
+
+        Source of the options: `ray._private.services.start_api_server`.
+        """
+        label, token = "Ray's dashboard", member.env.get("RAY_AUTH_TOKEN", "")
+        missing = [name for name in self._DASHBOARD_PACKAGES if find_spec(name) is None]
+        obstacle = ""
+        if _version_of("ray") < _FIRST_WITH_TOKENS:
+            obstacle = (
+                f"Ray {version('ray')} knows no tokens, so every process of this machine could "
+                "use its dashboard. Require ray[default]>=2.52 and submit the job again."
+            )
+        elif missing:
+            obstacle = (
+                f"{label} needs packages that the environment of this job does not have "
+                f"({', '.join(missing)}). Install ray[default]: write ray[default] instead of ray "
+                "in its packages, and submit it again."
+            )
+        elif member.env.get("RAY_AUTH_MODE") != "token" or not token:
+            obstacle = (
+                f"{label} is served only with a token. Remove RAY_AUTH_MODE from the variables of "
+                "this job and submit it again."
+            )
+        if obstacle:
+            return Dashboard(label, obstacle=obstacle)
+        folder = member.folder / "ray"
+        session = folder / "session_latest"
+        spec = find_spec("ray")
+        package = Path(spec.origin or "" if spec else "").parent
+        command = python_command(
+            *(
+                str(package / "dashboard" / "dashboard.py"),
+                "--host=127.0.0.1",
+                "--port={port}",
+                "--port-retries=0",
+            ),
+            *(f"--gcs-address={entry.address}", f"--node-ip-address={member.own_host}"),
+            *(f"--temp-dir={folder}", f"--session-dir={session.resolve()}"),
+            *(f"--log-dir={session.resolve() / 'logs'}", "--cluster-id-hex="),
+        )
+        variables = {
+            name: member.env[name]
+            for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_USAGE_STATS_ENABLED")
+        }
+        return Dashboard(label, tuple(command), f"Bearer {token}", variables)
 
     def _start(self, member: Member, *options: str) -> list[str]:
         shared = max(_LEAST_OBJECT_STORE_BYTES, int(member.memory_bytes * _OBJECT_STORE_PART))
@@ -214,6 +270,10 @@ class Dask:
         """Return the variable that `Client()` reads."""
         return {"DASK_SCHEDULER_ADDRESS": entry.address}
 
+    def dashboard(self, member: Member, entry: Entry) -> Dashboard | None:
+        """Return nothing: it knows no token, so other tasks of the machine could use it."""
+        return None
+
     def _file(self, member: Member) -> Path:
         return member.folder / "dask-scheduler.json"
 
@@ -289,6 +349,10 @@ class ParameterServer:
     def script_variables(self, entry: Entry) -> dict[str, str]:
         """Return nothing more: the script has its `TF_CONFIG`."""
         return {}
+
+    def dashboard(self, member: Member, entry: Entry) -> Dashboard | None:
+        """Return nothing: there is none."""
+        return None
 
 
 def _server_count(member: Member) -> int:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from slipway.schemas.agent import EnvironmentSpec, IsolationFacts, TaskSpec
+from slipway.schemas.frameworks import has_dashboard
 from slipway.schemas.workloads import ReasonCode
 from workers.launcher.atomic_files import read_json, write_atomically
 from workers.launcher.cgroup import Cgroup, CgroupLimits, CgroupParent
@@ -283,6 +284,7 @@ class ProcessBackend:
             framework=spec.framework or "",
             listen_path=self._listen_path(order),
             shell_path=str(self._folders.shell(handle_of(order.key))) if spec.shells else "",
+            dashboard_path=self._dashboard_path(order),
             keep_failed_s=spec.keep_failed_s if spec.shells else 0.0,
         )
 
@@ -291,6 +293,13 @@ class ProcessBackend:
         if self._settings.allocation is None:
             return ""
         return str(self._folders.listener(handle_of(order.key)))
+
+    def _dashboard_path(self, order: LaunchSpec) -> str:
+        """Return the socket of a cluster's dashboard, which is in the task of rank 0."""
+        spec = order.spec
+        if spec.first_rank or not has_dashboard(spec.framework):
+            return ""
+        return str(self._folders.dashboard(handle_of(order.key)))
 
     def _short_tmp(self, folder: TaskFolder) -> str:
         """A short path of TMPDIR. A sandbox shows it as /tmp anyway."""

@@ -30,6 +30,7 @@ def server_out(server: Server, viewer: User, explainer: Explainer) -> ServerOut:
         stops_at=server.stops_at,
         tier=server.tier.slug,
         pool=server.pool and server.pool.name,
+        framework=server.framework or None,
         nano_usd_per_hour=price_of(server),
         cost_nano_usd=cost_of(server),
         idle_minutes=server.idle_after_s // _S_A_MINUTE,

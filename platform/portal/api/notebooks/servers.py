@@ -15,6 +15,7 @@ from portal.core.pagination import Page, paginate
 from portal.notebooks.gates import ServerOwner, ServerRole, gated_server
 from portal.notebooks.models import Server
 from portal.notebooks.services.access_tokens import issue_server_key
+from portal.notebooks.services.dashboards import open_server_dashboard
 from portal.notebooks.services.quotes import admission_request, quote_server
 from portal.notebooks.services.server_edits import edit_server
 from portal.notebooks.services.servers import (
@@ -28,6 +29,7 @@ from portal.workloads.explanations import Explainer
 from portal.workloads.models import WorkloadEvent
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf
+from slipway.schemas.dashboards import DashboardOut
 from slipway.schemas.notebook_servers import (
     NotebookState,
     ServerEdit,
@@ -150,3 +152,23 @@ def list_notebook_server_events(
     events = WorkloadEvent.objects.filter(workload=gated_server(request).workload_id)
     page: Page[WorkloadEvent] = paginate(events, cursor=query.cursor, limit=query.limit)
     return page_of(page, event_out)
+
+
+@router.post(f"{_ONE}/dashboards", auth=gate(_OWN), response={201: DashboardOut})
+def create_notebook_server_dashboard(
+    request: HttpRequest, project: str, server: str
+) -> Status[DashboardOut]:
+    """Open the dashboard of the cluster beside a server, with an address for one browser."""
+    opened = open_server_dashboard(
+        server=gated_server(request),
+        by=require_principal(request),
+        session_key=request.session.session_key or "",
+    )
+    answer = DashboardOut(
+        id=opened.session.pk,
+        workload=opened.session.lease.workload_id,
+        attempt=opened.session.lease.epoch,
+        dashboard_url=opened.url,
+        expires_at=opened.session.ticket_until,
+    )
+    return Status(201, answer)

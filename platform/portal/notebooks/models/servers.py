@@ -49,7 +49,8 @@ class Server(Row):
     `why_alive` says what. `stops_at` is when it will be stopped, known a minute ahead.
     `open_files` are open again when it starts again. At `daily_start` and `daily_stop` (such as
     08:00, in UTC) of `days` it starts and stops. Up to `schedule_seen_at` that has been seen to.
-    Without a `pool` it runs on the nodes of the installation.
+    Without a `pool` it runs on the nodes of the installation. With a `framework` it starts with a
+    cluster of it, in the same task.
     """
 
     id = IdField("nbs")
@@ -60,6 +61,7 @@ class Server(Row):
     pool = models.ForeignKey(
         Pool, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )
+    framework = models.CharField(max_length=32, blank=True)
     requirements = models.TextField(blank=True)
     environment_version = models.ForeignKey(
         EnvironmentVersion, null=True, blank=True, on_delete=models.PROTECT, related_name="+"

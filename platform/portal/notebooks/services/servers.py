@@ -68,7 +68,8 @@ def launch_server(*, project: Project, by: User, spec: ServerIn) -> Server:
             label=server.name,
             project=project,
             after={"tier": tier.slug, "idle_minutes": spec.idle_minutes}
-            | ({"pool": pool.name} if pool is not None else {}),
+            | ({"pool": pool.name} if pool is not None else {})
+            | ({"framework": spec.framework} if spec.framework else {}),
         )
     return server
 
@@ -103,6 +104,7 @@ def _insert_server(
                 name=name,
                 tier=tier,
                 pool=pool,
+                framework=requested.framework or "",
                 requirements=requested.requirements,
                 environment_version=version,
                 idle_after_s=requested.idle_minutes * _S_A_MINUTE,
@@ -218,6 +220,7 @@ def _start(server: Server, by: User, environment: str) -> None:
                 persistent_key=WORKSPACE,
                 # The owner's folder, even if a schedule or another person starts the server.
                 personal_key=personal_key_of(server.owner_id),
+                framework=server.framework or None,
             ),
             environment=environment,
             max_lifetime_s=server.max_lifetime_s,

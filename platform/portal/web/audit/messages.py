@@ -38,6 +38,8 @@ _SENTENCES = {
     "workload.stop": "stopped {label} in {group}",
     "workload.end_kept": "ended the failed task of {label}, which was kept, in {group}",
     "workload.requeue": "requeued {label} in {group}",
+    "workload.open_dashboard": "opened the dashboard of {label} in {group}",
+    "workload.close_dashboard": "closed the dashboard of {label} in {group}",
     "workload.open_shell": "opened a shell in {label} in {group}",
     "workload.close_shell": "left a shell in {label} in {group}",
     "workload.resume": "resumed {label} in {group}",

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from portal.web.jobs.views import creation, pages, shells
+from portal.web.jobs.views import creation, dashboards, pages, shells
 
 urlpatterns = [
     path("p/<slug:project>/jobs", pages.project_jobs, name="project_jobs"),
@@ -13,6 +13,11 @@ urlpatterns = [
     path("p/<slug:project>/jobs/<slug:job>/diff", pages.project_job_diff, name="project_job_diff"),
     path(
         "p/<slug:project>/jobs/<slug:job>/shell", shells.project_job_shell, name="project_job_shell"
+    ),
+    path(
+        "p/<slug:project>/jobs/<slug:job>/dashboard",
+        dashboards.project_job_dashboard,
+        name="project_job_dashboard",
     ),
     path(
         "p/<slug:project>/jobs/<slug:job>/cancel",

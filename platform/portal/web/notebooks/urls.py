@@ -22,6 +22,11 @@ urlpatterns = [
         name="project_notebook",
     ),
     path(
+        "p/<slug:project>/notebooks/servers/<slug:server>/dashboard",
+        servers.project_notebook_dashboard,
+        name="project_notebook_dashboard",
+    ),
+    path(
         "p/<slug:project>/notebooks/servers/<slug:server>/open",
         servers.project_notebook_open,
         name="project_notebook_open",

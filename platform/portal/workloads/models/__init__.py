@@ -1,6 +1,7 @@
 """Models of the app, one file per noun."""
 
 from portal.workloads.models.allocations import Allocation, AllocationUsage
+from portal.workloads.models.dashboards import DashboardSession
 from portal.workloads.models.leases import Lease, UsageSample
 from portal.workloads.models.preemptions import Preemption
 from portal.workloads.models.shares import SchedulerTurn, Share
@@ -10,6 +11,7 @@ from portal.workloads.models.workloads import Task, Workload, WorkloadEvent, pla
 __all__ = [
     "Allocation",
     "AllocationUsage",
+    "DashboardSession",
     "Lease",
     "Preemption",
     "SchedulerTurn",

@@ -14,6 +14,7 @@ from portal.workloads.gangs import gang_members
 from portal.workloads.lifecycle import LeaseState, StopOutcome
 from portal.workloads.models import Lease, Workload
 from portal.workloads.ports import file_requests, kind_of, warm_programs
+from portal.workloads.services.dashboards import dashboard_tasks
 from portal.workloads.services.shells import shell_tasks
 from portal.workloads.specs import RunSpec
 from portal.workloads.tokens import token_of
@@ -58,6 +59,7 @@ def desired_for(*, node: Node) -> DesiredState:
         prewarm=warm_programs(),
         file_requests=list(file_requests(node)),
         shells=shell_tasks(node),
+        dashboards=dashboard_tasks(node),
         builds_ahead=[
             BuildAheadRequest(
                 id=request.pk,

@@ -5,12 +5,14 @@ from django.conf import settings
 from portal.compute.models import Node, Pool
 from portal.core.errors import Conflict
 from portal.workloads.models import Lease, Workload
+from portal.workloads.services.dashboards import dashboard_targets
 from portal.workloads.services.shells import shell_targets
 from slipway.schemas.relay import RELAY_DOMAIN, RelayGrant, RelayTarget
 
 
 def relay_grant(*, node: Node) -> RelayGrant:
-    """Return what a node may serve through the relay: its own placements in a pool, and shells."""
+    """Return what a node may serve through the relay: its own placements in a pool, shells and
+    dashboards."""
     leases = Lease.objects.open().filter(node=node, workload__pool__isnull=False)
     # Ranks of a gang connect to each other, and nobody to them.
     alone = leases.filter(workload__nodes=1).select_related("workload").order_by("pk")
@@ -20,6 +22,7 @@ def relay_grant(*, node: Node) -> RelayGrant:
         port=settings.SLIPWAY_RELAY_PORT,
         targets=[_target(lease.workload, lease.epoch) for lease in alone],
         shells=shell_targets(node),
+        dashboards=dashboard_targets(node),
     )
 
 

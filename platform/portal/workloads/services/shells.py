@@ -16,6 +16,7 @@ from portal.core.errors import Conflict, Forbidden, InvalidInput
 from portal.workloads.lifecycle import LeaseState
 from portal.workloads.models import Lease, ShellSession, Workload
 from portal.workloads.models.leases import LeaseQuerySet
+from portal.workloads.ports import kind_of
 from portal.workloads.specs import RunSpec
 from slipway.schemas.agent import TaskKey
 from slipway.schemas.backends import BACKENDS, DEFAULT_BACKEND
@@ -55,7 +56,7 @@ def require_shell(*, workload: Workload, rank: int, by: User) -> None:
 
     Raises Forbidden for the job of somebody else, InvalidInput, Conflict.
     """
-    _require_own(workload, by)
+    require_submitter(workload=workload, by=by, verb="opens shells in")
     ranks = workload.nodes * workload.procs
     if rank >= ranks:
         raise InvalidInput(
@@ -94,10 +95,11 @@ def _running_lease(leases: LeaseQuerySet, workload: Workload, rank: int) -> Leas
     return lease
 
 
-def _require_own(workload: Workload, by: User) -> None:
+def require_submitter(*, workload: Workload, by: User, verb: str) -> None:
     """Raise Forbidden unless a person may act as the submitter, whose token and files a task has.
 
-    Maintainers of the project may act as its service accounts.
+    Maintainers of the project may act as its service accounts. `verb` is what the person does with
+    the work, such as "opens shells in".
     """
     if workload.submitted_by_id == by.pk:
         return
@@ -105,10 +107,10 @@ def _require_own(workload: Workload, by: User) -> None:
     if account is not None and may_use(account, by):
         return
     raise Forbidden(
-        f"Only {workload.submitted_by.display_name} opens shells in this job: code in it acts for "
-        "its submitter.",
+        f"Only {workload.submitted_by.display_name} {verb} this {kind_of(workload.kind).noun}: "
+        "code in it acts for its submitter.",
         code="not_the_submitter",
-        next_step="Clone the job, and open a shell in your own.",
+        next_step="Clone it, and do this in your own.",
     )
 
 

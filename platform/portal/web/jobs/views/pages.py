@@ -30,6 +30,7 @@ from portal.web.base.shortlist import shortlist
 from portal.web.base.urls_for import address_of
 from portal.web.experiments.presenters.curves import Curves, curves_of
 from portal.web.jobs.presenters import GROUPS, JobStatus, job_of, job_status, job_statuses, jobs_of
+from portal.web.jobs.views.dashboards import dashboard_label
 from portal.web.jobs.views.shells import refusal_of_shell
 from portal.web.workloads.logs import tail_of
 from portal.web.workloads.presenters import workload_page
@@ -87,7 +88,11 @@ def project_job(request: HttpRequest, project: str, job: str) -> HttpResponse:
     status = job_status(job_of(project_row, job), viewer)
     may_run = gated_role(request).at_least(Role.CONTRIBUTOR)
     has_shell = may_run and refusal_of_shell(status.workload, viewer) is None
-    context = page_of(status, viewer) | {"may_run": may_run, "has_shell": has_shell}
+    context = page_of(status, viewer) | {
+        "may_run": may_run,
+        "has_shell": has_shell,
+        "dashboard": dashboard_label(status.workload, viewer) if may_run else "",
+    }
     if request.headers.get("HX-Request") != "true":  # a refresh of the state contains no log
         context |= tail_of(status.workload, request)
         run = run_of(status.workload)

@@ -136,6 +136,15 @@ class LaunchServer(ServerTimes):
     )
     pool = PoolField()
     tier = TierField()
+    framework = forms.ChoiceField(
+        choices=[("", "none"), ("ray", "Ray")],
+        required=False,
+        help_text=(
+            "Starts a cluster beside JupyterLab, on the same machine, which cells reach by "
+            "ray.init(). Its packages must have ray[default]."
+        ),
+        widget=forms.Select,
+    )
     max_hours = forms.FloatField(
         label="Maximum lifetime, in hours",
         required=False,

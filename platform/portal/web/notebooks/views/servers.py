@@ -17,6 +17,7 @@ from portal.notebooks.file_gates import NotebookRole, gated_notebook
 from portal.notebooks.gates import ServerOwner, ServerRole, gated_server
 from portal.notebooks.models import NotebookFile, Server
 from portal.notebooks.server_lifecycle import ALIVE, AT_REST
+from portal.notebooks.services.dashboards import dashboard_label, open_server_dashboard
 from portal.notebooks.services.server_edits import edit_server
 from portal.notebooks.services.servers import (
     delete_server,
@@ -111,10 +112,28 @@ def _page(request: HttpRequest, status: ServerStatus) -> dict[str, Any]:
         "server": server,
         "events": shortlist(events, EVENTS_SHOWN),
         "may_stop": status.is_mine or maintains,
+        "dashboard": dashboard_label(server, require_principal(request).user),
         "opens": status.is_mine and request.GET.get("open") == "1",
         "file": search_parameter(request, "file"),
         "lab_path": _lab_path(request),
     }
+
+
+@guarded_by(_OWN)
+@require_POST
+def project_notebook_dashboard(request: HttpRequest, project: str, server: str) -> HttpResponse:
+    """Open the dashboard of the cluster beside a server, and lead the browser there."""
+    server_row = gated_server(request)
+    opened = one_click(
+        request,
+        lambda: open_server_dashboard(
+            server=server_row,
+            by=require_principal(request),
+            session_key=request.session.session_key or "",
+        ),
+    )
+    page = address_of(server_row.project, "notebook", server_row.pk)
+    return redirect(opened.result.url if opened else page)
 
 
 @guarded_by(_OWN)
