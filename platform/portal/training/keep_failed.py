@@ -34,11 +34,6 @@ def check_keep_failed(requested: JobIn) -> None:
             f"{BACKENDS[requested.backend].label}, so a failed one is not kept.",
             f"Choose the back end {BACKENDS[DEFAULT_BACKEND].label}, or leave it out.",
         )
-    if requested.pool is not None:
-        raise _refusal(
-            "In a pool another scheduler ends the allocation, so a failed task is not kept.",
-            "Leave out the pool, or this.",
-        )
     if requested.nodes > 1:
         raise _refusal(
             f"The job has {requested.nodes} nodes. When one of its tasks fails the others end, so "

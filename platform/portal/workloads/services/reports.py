@@ -23,7 +23,7 @@ from portal.workloads.completion import (
     notify_nodes,
 )
 from portal.workloads.gangs import gang_members, note_connections
-from portal.workloads.kept_tasks import kept_end_text, kept_until_text
+from portal.workloads.kept_tasks import kept_end_text, kept_until_text, limited_until
 from portal.workloads.lifecycle import LeaseState, StopOutcome, lease_sources
 from portal.workloads.models import Lease, Workload, WorkloadEvent
 from portal.workloads.ports import kind_of
@@ -228,7 +228,7 @@ def _failed(workload: Workload, lease: Lease, report: TaskReport, at: datetime) 
         text = "Ending the failed task, which runs again."
         begin_stopping(workload, plan=StopOutcome.JUDGE, reason=reason, text=text)
         return
-    until = at + timedelta(seconds=keep_s)
+    until = limited_until(workload, at + timedelta(seconds=keep_s))
     if keep_failed(workload, lease, at=at, until=until, reason=reason, **_end_of(reason, report)):
         text = f"Failed: {kept_until_text(workload)}"
         _record_event(lease, report, "kept", text)
