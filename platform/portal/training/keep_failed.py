@@ -34,12 +34,6 @@ def check_keep_failed(requested: JobIn) -> None:
             f"{BACKENDS[requested.backend].label}, so a failed one is not kept.",
             f"Choose the back end {BACKENDS[DEFAULT_BACKEND].label}, or leave it out.",
         )
-    if requested.nodes > 1:
-        raise _refusal(
-            f"The job has {requested.nodes} nodes. When one of its tasks fails the others end, so "
-            "only the task of a job on one node is kept.",
-            "Choose one node, or leave it out.",
-        )
 
 
 def refuse_to_keep_failed(requested: JobIn) -> None:

@@ -30,6 +30,15 @@ pathlib.Path("state.txt").write_text("left behind")
 raise ValueError("loss is NaN")
 """
 
+_FAILS_ON_RANK_1 = """
+import os, pathlib, time
+rank = os.environ["RANK"]
+pathlib.Path("state.txt").write_text(f"rank {rank} was here")
+if rank == "1":
+    raise ValueError("loss is NaN")
+time.sleep(1000)
+"""
+
 
 @pytest.fixture
 def slipway(tmp_path: Path) -> Iterator[RunningPortal]:
@@ -76,6 +85,31 @@ def test_a_person_looks_into_a_failed_task_in_an_allocation(slipway: RunningPort
         wait_for(lambda: _is_empty(root), "the end of the allocation", within_s=60)
         assert workload_of(root, job)["attempt"] == 1
         assert _end_event(root, job).startswith("No longer kept: Stopped on request.")
+
+
+@pytest.mark.thorough
+def test_a_person_looks_into_all_tasks_of_a_failed_gang(slipway: RunningPortal) -> None:
+    with slipway.client("root") as root:
+        job = submit(root, script=_FAILS_ON_RANK_1, nodes=2, keep_failed_minutes=15)
+        wait_for(lambda: workload_of(root, job)["kept_until"], "a kept job", within_s=180)
+        failed = Terminal(slipway, "job", "shell", job, "--project", "vision")
+        failed.until(r"[$#] ")
+        failed.type("echo rank=$RANK; cat state.txt; echo\n")
+        failed.until("rank=1\r\nrank 1 was here\r\n")
+        peer = Terminal(slipway, "job", "shell", job, "--project", "vision", "--rank", "0")
+        peer.until(r"[$#] ")
+        peer.type("echo rank=$RANK; cat state.txt; echo\n")
+        peer.until("rank=0\r\nrank 0 was here\r\n")
+        # Its process has ended, and its files are there.
+        peer.type("pgrep -c -f train[.]py; echo =\n")
+        peer.until(r"0\r\n=")
+        assert "for 2 nodes)" in workload_of(root, job)["explanation"]
+        assert Terminal(slipway, "job", "cancel", job, "--project", "vision").end() == 0
+        failed.until("The task has ended")
+        peer.until("The task has ended")
+        ended = wait_for_state(root, job, "failed", "stopped", "lost", "queued")
+        assert (ended["state"], ended["reason"], ended["attempt"]) == ("failed", "exit", 1)
+        wait_for(lambda: _is_empty(root), "the end of the allocation", within_s=60)
 
 
 @pytest.mark.thorough
@@ -128,8 +162,9 @@ def test_a_kept_task_in_slurm_ends_with_the_time_limit_of_its_job(
             slurm.run("scontrol", "update", f"jobid={handle}", "timelimit=+1")
             slurm.run("scontrol", "update", f"jobid={handle}", "timelimit=1")
             wait_for(
-                lambda: "in pool twin reaches its time limit"
-                in workload_of(root, job)["explanation"],
+                lambda: (
+                    "in pool twin reaches its time limit" in workload_of(root, job)["explanation"]
+                ),
                 "the time limit",
                 within_s=60,
             )

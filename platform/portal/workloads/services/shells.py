@@ -13,6 +13,7 @@ from portal.accounts.services.service_accounts import may_use, note_operator
 from portal.compute.models import Node
 from portal.core import clock
 from portal.core.errors import Conflict, Forbidden, InvalidInput
+from portal.workloads.kept_tasks import failed_rank
 from portal.workloads.lifecycle import LeaseState
 from portal.workloads.models import Lease, ShellSession, Workload
 from portal.workloads.models.leases import LeaseQuerySet
@@ -26,11 +27,13 @@ MAX_SHELLS = 8
 UNATTENDED = timedelta(seconds=100)
 
 
-def open_shell(*, workload: Workload, rank: int, by: User) -> ShellSession:
-    """Record a shell beside a rank, and notify its node.
+def open_shell(*, workload: Workload, rank: int | None, by: User) -> ShellSession:
+    """Record a shell beside a rank, by default the one that has failed, and notify its node.
 
     Raises Forbidden for the job of somebody else, InvalidInput, Conflict.
     """
+    if rank is None:
+        rank = failed_rank(workload)
     require_shell(workload=workload, rank=rank, by=by)
     if workload.submitted_by_id != by.pk:
         # Maintainers act as service accounts, and do not approve what these request from then on.
