@@ -37,10 +37,10 @@ def check_keep_failed(requested: JobIn) -> None:
 
 
 def refuse_to_keep_failed(requested: JobIn) -> None:
-    """Raise InvalidInput for work that submits its jobs by itself, such as a sweep."""
+    """Raise InvalidInput for work that submits its jobs by itself, such as a pipeline."""
     if requested.keep_failed_minutes:
         raise _refusal(
-            "Sweeps, pipelines and schedules go on when a job has failed, and keep none.",
+            "Pipelines and schedules go on when a job has failed, and keep none.",
             "Leave it out, and submit a job that fails by itself with it.",
         )
 

@@ -261,14 +261,10 @@ def test_clones_keep_it_and_work_that_goes_on_by_itself_does_not(
     clones = f"projects/vision/jobs/{job}/clone"
     assert json_of(bob.post(clones, {}))["keep_failed_minutes"] == 15
     assert json_of(bob.post(clones, {"keep_failed_minutes": 0}))["keep_failed_minutes"] == 0
-    sweep = {
-        "job": {"script": "train.py", "tier": "small", "keep_failed_minutes": 15},
-        "parameters": {"lr": {"type": "float", "low": 0.1, "high": 1}},
-        "metric": {"name": "loss", "goal": "min"},
-    }
-    sweep["job"]["snapshot"] = Workload.objects.get(pk=job).snapshot  # type: ignore[index]
-    answer = refusal(bob.post("projects/vision/sweeps", sweep))
-    assert "Sweeps, pipelines and schedules go on" in answer.detail, answer
+    step = {"name": "train", "script": "train.py", "tier": "small", "keep_failed_minutes": 15}
+    snapshot = Workload.objects.get(pk=job).snapshot
+    pipeline = {"name": "nightly", "snapshot": snapshot, "steps": [step]}
+    assert bob.post("projects/vision/pipelines/runs", pipeline).status_code == 422
     nightly = {"name": "nightly", "cron": "0 3 * * *", "job": job}
     made = bob.post("projects/vision/schedules", nightly)
     assert made.status_code == 201, made.content

@@ -27,7 +27,7 @@ from portal.workloads.gangs import gang_members, note_connections
 from portal.workloads.kept_tasks import kept_end_text, kept_until_text, limited_until
 from portal.workloads.lifecycle import LeaseState, StopOutcome, lease_sources
 from portal.workloads.models import Lease, Workload, WorkloadEvent
-from portal.workloads.ports import kind_of
+from portal.workloads.ports import kind_of, obstacle_to_keeping
 from portal.workloads.specs import RunSpec
 from portal.workloads.transitions import locked, move
 from slipway.schemas.agent import ReportsAnswer, TaskKey, TaskReport
@@ -238,6 +238,11 @@ def _failed(workload: Workload, lease: Lease, report: TaskReport, at: datetime) 
         # Ranks start once all tasks of a gang are ready, and not all have reported it yet.
         _begin_running(workload, at)
     is_first = not workload.is_kept
+    if is_first and workload.status == WorkloadState.RUNNING:
+        obstacle = obstacle_to_keeping(workload.pk)
+        if obstacle:
+            begin_stopping(workload, plan=StopOutcome.JUDGE, reason=reason, text=obstacle)
+            return
     until = limited_until(workload, at + timedelta(seconds=keep_s))
     if keep_failed(workload, lease, at=at, until=until, reason=reason, **_end_of(reason, report)):
         text = f"Task {lease.index} is kept, too: {lease.message}"
