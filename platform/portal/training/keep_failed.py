@@ -3,7 +3,6 @@
 from django.conf import settings
 
 from portal.core.errors import InvalidInput
-from slipway.schemas.backends import BACKENDS, DEFAULT_BACKEND
 from slipway.schemas.training import JobIn
 
 _FIELD = "keep_failed_minutes"
@@ -27,12 +26,6 @@ def check_keep_failed(requested: JobIn) -> None:
         raise _refusal(
             "A failed task is kept for shells, and this installation runs no relay for them.",
             "Ask an administrator to set SLIPWAY_EMBEDDED_RELAY=true, or leave it out.",
-        )
-    if requested.backend != DEFAULT_BACKEND:
-        raise _refusal(
-            f"Shells cannot be opened in tasks of the back end "
-            f"{BACKENDS[requested.backend].label}, so a failed one is not kept.",
-            f"Choose the back end {BACKENDS[DEFAULT_BACKEND].label}, or leave it out.",
         )
 
 

@@ -245,7 +245,6 @@ def test_what_cannot_be_kept_is_refused_with_the_reason(
         return answer.detail
 
     assert "at most 60 minutes here" in refused(keep_failed_minutes=61)
-    assert "back end" in refused(backend="docker")
     settings.SLIPWAY_HAS_RELAY = False
     assert "no relay" in refused()
     settings.SLIPWAY_HAS_RELAY = True

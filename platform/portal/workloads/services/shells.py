@@ -17,9 +17,7 @@ from portal.workloads.kept_tasks import failed_rank
 from portal.workloads.lifecycle import LeaseState
 from portal.workloads.models import Lease, ShellSession, Workload
 from portal.workloads.models.leases import LeaseQuerySet
-from portal.workloads.specs import RunSpec
 from slipway.schemas.agent import TaskKey
-from slipway.schemas.backends import BACKENDS, DEFAULT_BACKEND
 from slipway.schemas.relay import ShellTarget
 
 MAX_SHELLS = 8
@@ -67,13 +65,6 @@ def require_shell(*, workload: Workload, rank: int, by: User) -> None:
             else "rank: the job has one rank: 0.",
             field="rank",
             next_step="Choose one of them.",
-        )
-    backend = RunSpec.model_validate(workload.spec).backend
-    if backend != DEFAULT_BACKEND:
-        raise Conflict(
-            f"Shells cannot be opened in tasks of the back end {BACKENDS[backend].label}.",
-            code="no_shells",
-            next_step=f"Submit the job with the back end {BACKENDS[DEFAULT_BACKEND].label}.",
         )
     if not settings.SLIPWAY_HAS_RELAY:
         raise Conflict(
