@@ -62,9 +62,10 @@ class KeptTask:
     def _reason_to_end(self, *, is_stopped: bool) -> str:
         request = self._launch.folder.stop_request()
         left_s = self._lease.remaining_s()
-        if request is not None:
+        if request is not None and not request.keeps:
             return request.message
-        if is_stopped:
+        # The signal that comes with a request to keep the task.
+        if is_stopped and request is None:
             return "Its supervisor was asked to end."
         if left_s is not None and left_s <= 0:
             return "The node could not reach the portal."

@@ -191,11 +191,15 @@ class Launch:
 
 @dataclass(frozen=True)
 class StopRequest:
-    """Asked of a shim: end the ranks, with this reason, within this grace."""
+    """Asked of a shim: end the ranks, with this reason, within this grace.
+
+    With `keeps` the task stays for shells afterwards, although its ranks have not failed.
+    """
 
     reason: str
     grace_s: float
     message: str = "Stopped on request."
+    keeps: bool = False
 
 
 @dataclass(frozen=True)
@@ -281,6 +285,7 @@ class StateFolder:
             return None
         try:
             message = str(document.get("message", StopRequest.message))
-            return StopRequest(str(document["reason"]), float(document["grace_s"]), message)
+            keeps = document.get("keeps") is True
+            return StopRequest(str(document["reason"]), float(document["grace_s"]), message, keeps)
         except (KeyError, TypeError, ValueError):
             return None

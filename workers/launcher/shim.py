@@ -345,12 +345,7 @@ class Shim:
             request = StopRequest(exit_reasons.SIGNAL, _TERM_GRACE_S)
         if request is not None:
             self._stop_requested = False
-            self._ending.stop(
-                self._ranks,
-                reason=request.reason,
-                grace_s=request.grace_s,
-                message=request.message,
-            )
+            self._ending.stop(self._ranks, request)
 
     def _on_term(self, _number: int, _frame: FrameType | None) -> None:
         self._stop_requested = True
@@ -401,9 +396,10 @@ class Shim:
 
     @property
     def _may_be_kept(self) -> bool:
-        """True if the task stays for shells when it ends badly now, by itself."""
+        """True if the task stays for shells when it ends badly now, by itself or with its gang."""
         ending = self._ending
-        is_ended = ending.stop_reason is not None or ending.fenced_after_s is not None
+        is_stopped = ending.stop_reason is not None and not ending.keeps
+        is_ended = is_stopped or ending.fenced_after_s is not None
         return self._launch.keep_failed_s > 0 and not is_ended and ending.disk_over is None
 
     @property
@@ -415,7 +411,7 @@ class Shim:
     def _finish(self, waking: int) -> None:
         """Keep files and a failed task, leave no process behind, and write how it ended."""
         self._dashboard.close()
-        if self._may_be_kept and has_failed(self._ranks):
+        if self._may_be_kept and (has_failed(self._ranks) or self._ending.keeps):
             drain(self._ranks)
             reason = verdict_of(self._launch, self._ranks, self._ending).reason
             obstacle = obstacle_to_keeping(reason, self._ending.init)

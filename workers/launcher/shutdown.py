@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from workers.launcher.launch import Launch
+from workers.launcher.launch import Launch, StopRequest
 from workers.launcher.processes import descendants, living_descendants, send, send_group, uptime_s
 from workers.launcher.program import STACK_SIGNAL
 from workers.launcher.ranks import Rank
@@ -34,6 +34,8 @@ class Shutdown:
         self.init: int | None = None
         self.stop_reason: str | None = None
         self.stop_message = ""
+        # True after a request to end the ranks and keep the task.
+        self.keeps = False
         self.fenced_after_s: float | None = None
         self.memory_over_bytes: int | None = None
         self.disk_over: str | None = None
@@ -44,11 +46,12 @@ class Shutdown:
         """True once the ranks are being ended."""
         return self._kill_at_s is not None
 
-    def stop(self, ranks: list[Rank], *, reason: str, grace_s: float, message: str) -> None:
+    def stop(self, ranks: list[Rank], request: StopRequest) -> None:
         """End on request: ask, then kill after the grace."""
         if not self.has_begun:
-            self.stop_reason, self.stop_message = reason, message
-        self._terminate(ranks, grace_s)
+            self.stop_reason, self.stop_message = request.reason, request.message
+        self.keeps = request.keeps
+        self._terminate(ranks, request.grace_s)
 
     def failing(self, ranks: list[Rank], failed: Rank) -> None:
         """End because the script of a rank failed. That rank itself may still finish its exit."""

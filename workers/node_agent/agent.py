@@ -202,7 +202,9 @@ class Agent:
             "Pythons": self._follow_pythons,
             "retention": lambda: prune_periodically(self._folders, self._table),
             "relay": NodeRelay(
-                self._portal, self._settings.url, served_by(self._table, self._folders)
+                self._portal,
+                self._settings.url,
+                served_by(self._table, self._folders, self._backends),
             ).run,
         }
         async with asyncio.TaskGroup() as group:

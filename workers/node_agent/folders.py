@@ -65,6 +65,11 @@ class TaskFolder:
         return self.path / "state"
 
     @property
+    def shell(self) -> Path:
+        """Socket of the shells of a task in a container, whose shim reaches no other folder."""
+        return self.state / "shell"
+
+    @property
     def work(self) -> Path:
         """A fresh copy of the code: where ranks start."""
         return self.path / "work"

@@ -2,15 +2,15 @@
 
 The nodes of pools connect for their servers, and all nodes for the shells of people in tasks. Only
 sockets that shims of this agent listen on are reached, by their own paths. Neither the relay nor
-user code can name an address or another path.
+user code can name an address or another path. The socket of a container is in a folder that user
+code may be able to write, so what is connected is the socket that was checked, and no link.
 """
 
 import asyncio
 import logging
 import os
 import stat
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -21,6 +21,7 @@ from websockets.exceptions import InvalidHandshake, InvalidURI
 
 from slipway.schemas.relay import RELAY_PATH, DashboardTarget, RelayGrant, RelayTarget, ShellTarget
 from workers.node_agent.attempts import AttemptTable
+from workers.node_agent.backends.base import Backend
 from workers.node_agent.folders import NodeFolders
 from workers.node_agent.portal import Portal
 from workers.portal_client.backoff import Backoff
@@ -151,18 +152,22 @@ class RelaySession:
 
     async def _serve(self, stream: Stream) -> None:
         path = self._paths.get(stream.name)
-        if path is None or not is_own_socket(path):
+        descriptor = None if path is None else open_own_socket(path)
+        if descriptor is None:
             stream.reset("No such workload listens on this node.")
             return
         try:
-            reader, writer = await connect_unix(path)
+            # The very socket that was checked, whatever has the path by now.
+            reader, writer = await connect_unix(Path(f"/proc/self/fd/{descriptor}"))
         except OSError as error:
             stream.reset(f"The workload does not listen: {error.strerror}.")
             return
+        finally:
+            os.close(descriptor)
         await carry(stream, reader, writer)
 
 
-def served_by(table: AttemptTable, folders: NodeFolders) -> Served:
+def served_by(table: AttemptTable, folders: NodeFolders, backends: Mapping[str, Backend]) -> Served:
     """Return the function that lists what runs on a node and listens."""
 
     def served() -> dict[str, tuple[RelayTarget, Path]]:
@@ -173,8 +178,10 @@ def served_by(table: AttemptTable, folders: NodeFolders) -> Served:
             if not attempt.finished and is_own_socket(path):
                 target = RelayTarget(workload_id=record.workload_id, epoch=record.epoch)
                 sockets[target.name] = (target, path)
-            path = folders.shell(attempt.handle)
-            if attempt.has_shells and not attempt.finished and is_own_socket(path):
+            if not attempt.has_shells or record.backend not in backends:
+                continue
+            path = backends[record.backend].shell_socket(attempt.handle)
+            if not attempt.finished and is_own_socket(path):
                 target = ShellTarget(
                     workload_id=record.workload_id, epoch=record.epoch, task_id=record.task_id
                 )
@@ -205,8 +212,27 @@ def relay_url(portal_url: str, grant: RelayGrant) -> str:
 
 
 def is_own_socket(path: Path) -> bool:
-    """Return whether a path is a socket that this user has made, and no link to another."""
-    with suppress(OSError):
-        status = path.lstat()
-        return stat.S_ISSOCK(status.st_mode) and status.st_uid == os.getuid()
-    return False
+    """Return whether a path is a socket that its shim has made, and no link to another."""
+    descriptor = open_own_socket(path)
+    if descriptor is None:
+        return False
+    os.close(descriptor)
+    return True
+
+
+def open_own_socket(path: Path) -> int | None:
+    """Return a descriptor that names the socket of a shim, or None if the path is no such socket.
+
+    It belongs to this user, or to the owner of its folder: a shim in a container runs as the user
+    of its project. Code of that user may put something else in its place at any time.
+    """
+    try:
+        owners = (os.getuid(), path.parent.lstat().st_uid)
+        descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    status = os.fstat(descriptor)
+    if stat.S_ISSOCK(status.st_mode) and status.st_uid in owners:
+        return descriptor
+    os.close(descriptor)
+    return None

@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 _LOOK_EVERY_S: Final = 1.0
 # A shim that outlives the grace period by this much is killed.
 _STOP_PATIENCE_S: Final = 5.0
+_PEER_FAILED: Final = "Stopped because another task of the job has failed."
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -287,10 +288,15 @@ class AttemptRunner:
         request = self._stop_request()
         if request is None:
             return
-        if self._pending_stop is None or request.grace_s < self._pending_stop.grace_s:
+        pending = self._pending_stop
+        is_new = pending is None or request.grace_s < pending.grace_s
+        if is_new or (pending is not None and pending.keeps and not request.keeps):
             self._pending_stop = request
             self._stop_requested_at_s = uptime_s()
             await backend.stop(self._attempt.handle, request)
+        if request.keeps:
+            return  # its ranks end within the grace, and the task stays
+        assert self._pending_stop is not None  # noqa: S101 - set above
         assert self._stop_requested_at_s is not None  # noqa: S101 - set with _pending_stop
         if uptime_s() > self._stop_requested_at_s + self._pending_stop.grace_s + _STOP_PATIENCE_S:
             log.warning("%s did not stop; killing it", self._attempt.handle)
@@ -312,6 +318,8 @@ class AttemptRunner:
             return StopRequest(ReasonCode.FENCED.value, 0.0 if self._is_replaced() else grace_s)
         if attempt.desired.action == "stop":
             reason = attempt.desired.stop_reason or ReasonCode.USER
+            if attempt.desired.keep and attempt.record.keep_failed_s:
+                return StopRequest(reason.value, grace_s, _PEER_FAILED, keeps=True)
             return StopRequest(reason.value, grace_s)
         return None
 

@@ -7,7 +7,7 @@ checkpoints and spend work as on every node. Only the control worker calls an en
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
@@ -72,11 +72,15 @@ class OrderedImage:
 
 @dataclass(frozen=True)
 class AllocationReport:
-    """State of an allocation. `detail` is the engine's text: why it waits, or how it ended."""
+    """State of an allocation. `detail` is the engine's text: why it waits, or how it ended.
+
+    `ends_at` is when a granted one reaches the engine's time limit, None without one.
+    """
 
     phase: AllocationPhase
     detail: str = ""
     cause: EndCause | None = None
+    ends_at: datetime | None = None
 
 
 @dataclass(frozen=True)

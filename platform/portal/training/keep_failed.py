@@ -3,7 +3,6 @@
 from django.conf import settings
 
 from portal.core.errors import InvalidInput
-from slipway.schemas.backends import BACKENDS, DEFAULT_BACKEND
 from slipway.schemas.training import JobIn
 
 _FIELD = "keep_failed_minutes"
@@ -28,30 +27,13 @@ def check_keep_failed(requested: JobIn) -> None:
             "A failed task is kept for shells, and this installation runs no relay for them.",
             "Ask an administrator to set SLIPWAY_EMBEDDED_RELAY=true, or leave it out.",
         )
-    if requested.backend != DEFAULT_BACKEND:
-        raise _refusal(
-            f"Shells cannot be opened in tasks of the back end "
-            f"{BACKENDS[requested.backend].label}, so a failed one is not kept.",
-            f"Choose the back end {BACKENDS[DEFAULT_BACKEND].label}, or leave it out.",
-        )
-    if requested.pool is not None:
-        raise _refusal(
-            "In a pool another scheduler ends the allocation, so a failed task is not kept.",
-            "Leave out the pool, or this.",
-        )
-    if requested.nodes > 1:
-        raise _refusal(
-            f"The job has {requested.nodes} nodes. When one of its tasks fails the others end, so "
-            "only the task of a job on one node is kept.",
-            "Choose one node, or leave it out.",
-        )
 
 
 def refuse_to_keep_failed(requested: JobIn) -> None:
-    """Raise InvalidInput for work that submits its jobs by itself, such as a sweep."""
+    """Raise InvalidInput for work that submits its jobs by itself, such as a pipeline."""
     if requested.keep_failed_minutes:
         raise _refusal(
-            "Sweeps, pipelines and schedules go on when a job has failed, and keep none.",
+            "Pipelines and schedules go on when a job has failed, and keep none.",
             "Leave it out, and submit a job that fails by itself with it.",
         )
 

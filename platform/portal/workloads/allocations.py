@@ -9,7 +9,7 @@ Each step handles each allocation in a transaction of its own and may be repeate
 anywhere. An engine that is away delays its own pool alone.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 import structlog
@@ -39,6 +39,7 @@ from portal.core import clock
 from portal.core.errors import InvalidInput
 from portal.workloads.allocation_usage import is_usage_due, record_bill, record_usage
 from portal.workloads.completion import advance_workload, begin_stopping, close_lease
+from portal.workloads.kept_tasks import kept_end_text
 from portal.workloads.lifecycle import (
     ACTIVE,
     OPEN_ALLOCATIONS,
@@ -63,6 +64,8 @@ _GRACE = timedelta(seconds=30)
 _STOP_AGAIN = timedelta(seconds=60)
 # Orders that a helper of one person may hold without an answer.
 _UNANSWERED = 2
+# Engines give whole seconds, so the time of the limit differs a little each time.
+_LIMIT_STEP = timedelta(seconds=5)
 # Ends without a start are tried again so often: the machine may have been at fault.
 _FALSE_STARTS = 3
 # A job that never comes as far as a checkpoint would run for ever. See `_makes_no_progress`.
@@ -288,6 +291,8 @@ def _follow(engine: Engine, allocation: Allocation, report: AllocationReport) ->
         _conclude(allocation, report.cause or EndCause.FINISHED, report.detail)
         return
     _note_detail(allocation, report.detail)
+    if report.ends_at is not None:
+        _note_limit(allocation, report.ends_at)
     if not _is_wanted(allocation) and _may_ask_to_stop(allocation):
         engine.stop(allocation.handle, account=allocation.account)
 
@@ -296,6 +301,16 @@ def _note_detail(allocation: Allocation, detail: str) -> None:
     detail = shorten(detail, 500)
     if detail != allocation.detail:
         Allocation.objects.open().filter(pk=allocation.pk).update(detail=detail)
+
+
+def _note_limit(allocation: Allocation, limit_at: datetime) -> None:
+    """Store when an allocation reaches its time limit, which ends a kept task at the latest."""
+    known = allocation.limit_at
+    if known is None or abs(limit_at - known) >= _LIMIT_STEP:
+        Allocation.objects.open().filter(pk=allocation.pk).update(limit_at=limit_at)
+    if allocation.workload.is_kept:
+        kept = Workload.objects.kept().filter(pk=allocation.workload_id, epoch=allocation.epoch)
+        kept.filter(kept_until__gt=limit_at).update(kept_until=limit_at)
 
 
 def _is_heard(allocation: Allocation) -> bool:
@@ -355,6 +370,8 @@ def _close_leases(allocation: Allocation, workload: Workload, cause: EndCause, d
         begin_stopping(workload, plan=StopOutcome.STOP, reason=ReasonCode.USER, text=text)
     for lease in left:
         close_lease(lease, at=clock.now(), reason=_reason_of(cause), message=text)
+        if lease.failed_at is not None:
+            add_event(workload, kind="task_ended", message=kept_end_text(lease, text))
     advance_workload(workload)
 
 

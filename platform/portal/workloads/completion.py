@@ -3,6 +3,7 @@
 Everything here runs inside a transaction that holds the lock of the workload's row.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -26,6 +27,8 @@ _ASKED_FOR = frozenset(
         *(ReasonCode.IDLE, ReasonCode.MAX_LIFETIME),
     }
 )
+# Ends of kept tasks that another task has brought about, or nothing.
+_NOT_OWN = frozenset({ReasonCode.PEER_FAILED, ReasonCode.COMPLETED})
 _NEVER_RAN = frozenset({ReasonCode.START_FAILED, ReasonCode.ENVIRONMENT_FAILED})
 
 
@@ -127,7 +130,8 @@ def keep_failed(
     """Store the verdict on a task that has failed and stays for shells. Returns whether it is new.
 
     Its lease stays open: it costs, ends and is lost like any other. The state of the workload says
-    so, too, and everything else says that it has failed.
+    so, too, and everything else says that it has failed. In a gang the tasks that fail later may
+    change the verdict, and never the time.
     """
     if workload.status != WorkloadState.RUNNING:
         return False
@@ -137,23 +141,38 @@ def keep_failed(
         return False
     for column, value in {**changes, "failed_at": at}.items():
         setattr(lease, column, value)
-    cause = TaskEnd(lease.index, reason, at, lease.exit_code, lease.message)
+    leases = failed_leases(workload)
+    cause = root_cause([task_end(each) for each in leases])
+    log_tail = next(each.log_tail for each in leases if each.index == cause.index)
     text = describe_end(cause, workload.nodes)
-    hint = _hint(workload, cause, lease.log_tail)
+    hint = _hint(workload, cause, log_tail)
     judged = {
-        "kept_until": until,
-        "reason": reason,
+        "kept_until": workload.kept_until or until,
+        "reason": cause.reason,
         "reason_text": shorten(text, 500),
-        "next_step": _next_step(workload, reason, text, hint),
-        "exit_code": lease.exit_code,
-        "log_tail": lease.log_tail,
+        "next_step": _next_step(workload, cause.reason, text, hint),
+        "exit_code": cause.exit_code,
+        "log_tail": log_tail,
         "silent_since": None,
     }
     Workload.objects.filter(pk=workload.pk, epoch=workload.epoch).update(**judged)
     for column, value in judged.items():
         setattr(workload, column, value)
     announce(workload)
+    if workload.nodes > 1:
+        notify_nodes(workload)
     return True
+
+
+def failed_leases(workload: Workload) -> list[Lease]:
+    """Return the leases of the tasks that have failed and were kept, in the order of tasks."""
+    failed = Lease.objects.of_epoch(workload).filter(failed_at__isnull=False)
+    return list(failed.order_by("index"))
+
+
+def has_own_failure(leases: Iterable[Lease]) -> bool:
+    """Return whether a task was kept because of its own failure, and not of that of another."""
+    return any(lease.failed_at and lease.reason not in _NOT_OWN for lease in leases)
 
 
 def notify_nodes(workload: Workload, *, but_index: int | None = None) -> None:
@@ -169,12 +188,13 @@ def advance_workload(workload: Workload) -> None:
     if workload.status not in ACTIVE:
         return
     leases = list(Lease.objects.of_epoch(workload).order_by("index"))
-    ends = [_task_end(lease) for lease in leases if not lease.is_open]
+    ends = [task_end(lease) for lease in leases if not lease.is_open]
     if len(ends) == len(leases):
         _conclude(workload, leases, ends)
     elif workload.status != WorkloadState.STOPPING:
         bad = [end for end in ends if end.reason != ReasonCode.COMPLETED]
-        if bad:
+        stays = workload.is_kept and has_own_failure(lease for lease in leases if lease.is_open)
+        if bad and not stays:
             cause = root_cause(bad)
             begin_stopping(
                 workload,
@@ -184,11 +204,11 @@ def advance_workload(workload: Workload) -> None:
             )
 
 
-def _task_end(lease: Lease) -> TaskEnd:
-    assert lease.ended_at is not None  # noqa: S101  (only closed leases come here)
-    return TaskEnd(
-        lease.index, ReasonCode(lease.reason), lease.ended_at, lease.exit_code, lease.message
-    )
+def task_end(lease: Lease) -> TaskEnd:
+    """Return the end of a task that has ended, or has failed and was kept."""
+    ended_at = lease.failed_at or lease.ended_at
+    assert ended_at is not None  # noqa: S101 - others do not come here
+    return TaskEnd(lease.index, ReasonCode(lease.reason), ended_at, lease.exit_code, lease.message)
 
 
 def describe_end(end: TaskEnd, tasks: int) -> str:
@@ -212,12 +232,16 @@ def describe_end(end: TaskEnd, tasks: int) -> str:
 
 def _conclude(workload: Workload, leases: list[Lease], ends: list[TaskEnd]) -> None:
     """Every task has ended: the workload ends, or goes back into the queue."""
+    failed = [lease for lease in leases if lease.failed_at is not None]
+    if has_own_failure(failed):
+        # Whatever has become of the others since then is not why it has failed.
+        ends = [task_end(lease) for lease in failed]
     cause = root_cause(ends)
     tail = next((lease.log_tail for lease in leases if lease.index == cause.index), "")
     details: dict[str, Any] = {
         "exit_code": cause.exit_code,
         "log_tail": tail,
-        "ended_at": max(end.ended_at for end in ends),
+        "ended_at": max(lease.ended_at for lease in leases if lease.ended_at),
     }
     sentence = describe_end(cause, workload.nodes)
     if all(end.reason == ReasonCode.COMPLETED for end in ends):
@@ -312,6 +336,7 @@ def requeue(workload: Workload, reason: ReasonCode, text: str, **details: Any) -
         next_step="",
         waits_since=clock.now(),
         deadline_at=None,
+        kept_until=None,
         rendezvous_address="",
         rendezvous_port=0,
         rendezvous_agent_store=False,

@@ -133,6 +133,14 @@ def cost_of_workloads(ids: Iterable[Any], *, until_ms: int) -> int:
     )
 
 
+def open_price(workload: Workload) -> int:
+    """Return what the tasks of a workload that have not ended cost now, in nano-USD an hour."""
+    steps = steps_of_tier(workload.tier)
+    now_ms = unix_ms(clock.now())
+    leases = [lease for lease in workload.leases.all() if lease.epoch == workload.epoch]
+    return sum(lease_price(lease, steps, at_ms=now_ms) for lease in leases if lease.is_open)
+
+
 def workload_price(workload: Workload) -> int:
     """Return nano-USD an hour: what it costs now, or cost when it ended last."""
     leases = [lease for lease in workload.leases.all() if lease.epoch == workload.epoch]

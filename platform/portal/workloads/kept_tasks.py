@@ -4,6 +4,7 @@ The workload stays `running`, with `kept_until`, and its lease stays open with t
 the task is charged, ended and lost like any other, and ends as failed whatever ends it.
 """
 
+import signal
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -11,11 +12,12 @@ from django.db import transaction
 from portal.accounts.models import User
 from portal.accounts.notifications import Audience, Listed, Notification, newest_of
 from portal.core import clock
-from portal.workloads.completion import begin_stopping
-from portal.workloads.costs import kept_cost, price_steps, unix_ms, workload_price
+from portal.workloads.completion import begin_stopping, failed_leases, task_end
+from portal.workloads.costs import kept_cost, open_price, price_steps, unix_ms
 from portal.workloads.lifecycle import StopOutcome
-from portal.workloads.models import Lease, Workload
+from portal.workloads.models import Allocation, Lease, Workload
 from portal.workloads.ports import kind_of
+from portal.workloads.retries import root_cause
 from portal.workloads.transitions import locked
 from slipway.schemas.money import dollars
 from slipway.schemas.notifications import NotificationKind
@@ -24,6 +26,9 @@ from slipway.schemas.workloads import ReasonCode, WorkloadState
 # Nodes end kept tasks themselves. This is for one that does not.
 _LATE = timedelta(seconds=20)
 _AT_ONCE = 200
+_OUR_SIGNALS = frozenset({signal.SIGTERM, signal.SIGKILL})
+# Engines signal 30 s before a time limit, and some look at limits only now and then.
+_SIGNAL_BEFORE = timedelta(seconds=60)
 
 
 def failure_text(workload: Workload) -> str:
@@ -34,9 +39,30 @@ def failure_text(workload: Workload) -> str:
 
 def kept_until_text(workload: Workload) -> str:
     """Return why a workload has failed, until when its task is kept, and what that costs."""
-    rate = dollars(workload_price(workload))
-    until = f"Kept until {workload.kept_until:%H:%M} UTC (costs {rate} per hour)."
+    rate = f"{dollars(open_price(workload))} per hour"
+    if workload.nodes > 1:
+        rate += f" for {workload.nodes} nodes"
+    limit = _limit_of(workload)
+    why = f", when its allocation in pool {limit.pool.name} reaches its time limit" if limit else ""
+    until = f"Kept until {workload.kept_until:%H:%M} UTC{why} (costs {rate})."
     return f"{failure_text(workload)} {until}"
+
+
+def _limit_of(workload: Workload) -> Allocation | None:
+    """Return the allocation whose time limit ends a kept task, None if its own time does."""
+    if workload.pool_id is None or workload.kept_until is None:
+        return None
+    allocations = Allocation.objects.filter(workload=workload, epoch=workload.epoch)
+    # The limit is stored anew, a little later or earlier, while the allocation runs.
+    limited = allocations.filter(limit_at__lte=workload.kept_until + _LATE)
+    return limited.select_related("pool").order_by("-pk").first()
+
+
+def limited_until(workload: Workload, until: datetime) -> datetime:
+    """Return until when a task can be kept: no longer than to the time limit of its allocation."""
+    allocations = Allocation.objects.open().filter(workload=workload, epoch=workload.epoch)
+    limit_at = allocations.values_list("limit_at", flat=True).first()
+    return min(until, limit_at) if limit_at else until
 
 
 def kept_text(workload: Workload, viewer: User) -> str:
@@ -58,9 +84,33 @@ def kept_end_text(lease: Lease, why: str) -> str:
     minutes = max(0.0, (ended_at - lease.failed_at).total_seconds() / 60)
     steps = price_steps([lease.tier_id])
     cost = kept_cost(lease, steps.get(lease.tier_id, ()), until_ms=unix_ms(ended_at))
-    return (
-        f"No longer kept: {why.rstrip('.')}. Keeping it for {minutes:.1f} min cost {dollars(cost)}."
+    limit = _limit_of(lease.workload)
+    at_limit = ""
+    if limit is not None and limit.limit_at and ended_at >= limit.limit_at - _SIGNAL_BEFORE:
+        at_limit = f" The time limit of its allocation was {limit.limit_at:%H:%M} UTC."
+    kept = f"Keeping it for {minutes:.1f} min cost {dollars(cost)}."
+    subject = (
+        f"Task {lease.index} is no longer kept" if lease.workload.nodes > 1 else "No longer kept"
     )
+    return f"{subject}: {why.rstrip('.')}.{at_limit} {kept}"
+
+
+def failed_rank(workload: Workload) -> int:
+    """Return the rank in whose task a shell is opened by default: the failed one if it is kept."""
+    leases = failed_leases(workload) if workload.is_kept else []
+    if not leases:
+        return 0
+    cause = root_cause([task_end(lease) for lease in leases])
+    lease = next(lease for lease in leases if lease.index == cause.index)
+    first = lease.index * workload.procs
+    ends = [end for end in lease.rank_ends if first <= end["rank"] < first + workload.procs]
+    if lease.exit_code:
+        failed = [end for end in ends if end["exit_code"] == lease.exit_code]
+    else:
+        # Ranks that lost the failed one were ended by us, with one of these signals.
+        signals = [end for end in ends if end["signal"]]
+        failed = [end for end in signals if end["signal"] not in _OUR_SIGNALS] or signals
+    return int(failed[0]["rank"]) if failed else first
 
 
 def end_overdue_tasks(timestamp: datetime) -> None:

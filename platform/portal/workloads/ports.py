@@ -86,6 +86,11 @@ class ReportHandler(Protocol):
         """
 
 
+# Returns why a workload that fails now is not kept for shells, "" if it may be. Called inside the
+# transaction that would keep it, with the lock of its row.
+KeepRule = Callable[[str], str]
+
+
 def _always() -> bool:
     return True
 
@@ -260,6 +265,7 @@ class _Registry:
         self.admission: Admission = AdmitEverything()
         self.file_requests: NodeFileRequests = _no_file_requests
         self.kinds: dict[str, Kind] = {}
+        self.keep_rules: list[KeepRule] = []
 
 
 _registry = _Registry()
@@ -283,6 +289,17 @@ def register_file_requests(requests: NodeFileRequests) -> None:
 def file_requests(node: Node) -> Sequence[FileRequest]:
     """Return the requests about files that the agent of a node should claim."""
     return _registry.file_requests(node=node)
+
+
+def register_keep_rule(rule: KeepRule) -> None:
+    """Register a rule for failed tasks that are kept for shells. Called from an app's wiring."""
+    if rule not in _registry.keep_rules:
+        _registry.keep_rules.append(rule)
+
+
+def obstacle_to_keeping(workload_id: str) -> str:
+    """Return why a workload that fails now is not kept, as a sentence, "" if it may be."""
+    return next(filter(None, (rule(workload_id) for rule in _registry.keep_rules)), "")
 
 
 def register_kind(kind: Kind) -> None:

@@ -17,12 +17,12 @@ from portal.core import clock
 from portal.core.errors import SlipwayError
 from portal.workloads.completion import advance_workload, begin_stopping, close_lease, lose_lease
 from portal.workloads.fairness import charge
-from portal.workloads.kept_tasks import end_overdue_tasks
+from portal.workloads.kept_tasks import end_overdue_tasks, kept_end_text
 from portal.workloads.lifecycle import START_WITHIN, LeaseState, StopOutcome
 from portal.workloads.models import Lease, SchedulerTurn, Share, UsageSample, Workload
 from portal.workloads.ports import AdmissionDeferred, admission, kind_of
 from portal.workloads.services.submission import enqueue, request_of
-from portal.workloads.transitions import locked, move
+from portal.workloads.transitions import add_event, locked, move
 from slipway.schemas.truncation import shorten
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
@@ -60,6 +60,9 @@ def close_expired_leases(timestamp: datetime) -> None:
             )
             current = again.select_related("node").first()
             if workload is not None and current is not None and lose_lease(current):
+                if current.failed_at is not None:
+                    text = kept_end_text(current, f"Node {current.node.name} was lost")
+                    add_event(workload, kind="task_ended", message=text)
                 advance_workload(workload)
 
 

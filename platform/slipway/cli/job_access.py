@@ -22,7 +22,10 @@ def shell(
     session: Session,
     job: JobArgument,
     project: ProjectOption = None,
-    rank: Annotated[int, typer.Option("--rank", min=0, help="Rank to open it beside.")] = 0,
+    rank: Annotated[
+        int | None,
+        typer.Option("--rank", min=0, help="Rank to open it beside: the failed one, or 0."),
+    ] = None,
 ) -> None:
     """Open a shell in a job that runs or is kept, with the rights and variables of a rank."""
     if session.output.as_json:

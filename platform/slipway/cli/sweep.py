@@ -12,7 +12,7 @@ from slipway.cli.exits import ExitCode, UsageMistake
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
-from slipway.cli.quantities import parse_pairs
+from slipway.cli.quantities import parse_minutes, parse_pairs
 from slipway.cli.session import Session, command
 from slipway.cli.sweep_options import (
     AlgorithmOption,
@@ -40,6 +40,7 @@ from slipway.cli.train import (
     DatasetOption,
     HoursOption,
     IncludeOption,
+    KeepFailedOption,
     MaxMbOption,
     NodesOption,
     PoolOption,
@@ -128,6 +129,7 @@ def start(
     max_attempts: AttemptsOption = None,
     max_hours: HoursOption = None,
     preemptible: PreemptibleOption = False,
+    keep_failed: KeepFailedOption = None,
     code: CodeOption = ".",
     include: IncludeOption = None,
     max_mb: MaxMbOption = DEFAULT_MAX_MB,
@@ -161,6 +163,7 @@ def start(
             max_attempts=max_attempts,
             max_hours=max_hours,
             preemptible=preemptible or None,
+            keep_failed_minutes=parse_minutes(keep_failed, option="--keep-failed"),
         )
         body = sweep_body(
             job,

@@ -213,8 +213,11 @@ class Jobs:
         )
         return self._connection.fetch(JobOut, "POST", *_path(project, job), "clone", body=body)
 
-    def open_shell(self, job: str, *, project: str, rank: int = 0) -> JobShell:
-        """Open a shell in the task of a rank that runs or is kept, with the rank's variables."""
+    def open_shell(self, job: str, *, project: str, rank: int | None = None) -> JobShell:
+        """Open a shell in the task of a rank that runs or is kept, with the rank's variables.
+
+        Without `rank` it is the failed rank of a job that is kept, and else rank 0.
+        """
         path = (*_path(project, job), "shells")
         details = self._connection.fetch(ShellOut, "POST", *path, body=ShellIn(rank=rank))
         return JobShell(self._connection, path, details)

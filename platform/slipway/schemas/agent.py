@@ -267,6 +267,7 @@ class DesiredTask(AnswerSchema):
     index: int
     action: Literal["start", "stop"]
     stop_reason: ReasonCode | None = None
+    keep: bool = False
     rendezvous: Rendezvous | None = None
     members: list[GangMember] | None = None
     spec: TaskSpec | None = None

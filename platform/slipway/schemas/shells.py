@@ -30,9 +30,12 @@ Columns = Annotated[Whole, Field(ge=1, le=1000)]
 
 
 class ShellIn(RequestSchema):
-    """A shell beside a rank of a job, with its variables."""
+    """A shell beside a rank of a job, with its variables.
 
-    rank: Whole = Field(default=0, ge=0, le=65_535)
+    Without a rank it is the one that has failed in a job that is kept, and else rank 0.
+    """
+
+    rank: Whole | None = Field(default=None, ge=0, le=65_535)
 
 
 class ShellOut(AnswerSchema):

@@ -150,5 +150,8 @@ class Backend(Protocol):
     async def remove(self, handle: str) -> None:
         """End the task in any phase and release its resources."""
 
+    def shell_socket(self, handle: str) -> Path:
+        """Return the socket on which the shim of a task serves shells, as the agent sees it."""
+
     async def logs(self, handle: str, rank: int, offset: int, limit: int) -> Chunk:
         """Return output of one rank from an offset, empty at its end or without a log."""

@@ -298,6 +298,8 @@ class DockerBackend:
             keep=tuple(spec.keep),
             keep_limit_bytes=spec.keep_limit_bytes,
             framework=spec.framework or "",
+            shell_path=f"{_STATE}/{order.folder.shell.name}" if spec.shells else "",
+            keep_failed_s=spec.keep_failed_s if spec.shells else 0.0,
         )
 
     async def phase(self, handle: str) -> Observation:
@@ -364,6 +366,10 @@ class DockerBackend:
             if network.startswith("slipway-"):
                 with suppress(EngineError):  # still in use by another task of the workload
                     await self._engine.call(partial(_remove_network, network))
+
+    def shell_socket(self, handle: str) -> Path:
+        """Return the socket in the state folder, which the container has, too."""
+        return self._folder(handle).shell
 
     async def logs(self, handle: str, rank: int, offset: int, limit: int) -> Chunk:
         """Read from the segments the shim writes."""

@@ -283,7 +283,7 @@ class ProcessBackend:
             keep_limit_bytes=spec.keep_limit_bytes,
             framework=spec.framework or "",
             listen_path=self._listen_path(order),
-            shell_path=str(self._folders.shell(handle_of(order.key))) if spec.shells else "",
+            shell_path=str(self.shell_socket(handle_of(order.key))) if spec.shells else "",
             dashboard_path=self._dashboard_path(order),
             keep_failed_s=spec.keep_failed_s if spec.shells else 0.0,
         )
@@ -430,6 +430,10 @@ class ProcessBackend:
         with suppress(OSError):
             self._folders.listener(folder.path.name).unlink(missing_ok=True)
         remove_short_link(folder.tmp)
+
+    def shell_socket(self, handle: str) -> Path:
+        """Return the socket in a folder that no task can open."""
+        return self._folders.shell(handle)
 
     async def logs(self, handle: str, rank: int, offset: int, limit: int) -> Chunk:
         """Read from the segments the shim writes."""

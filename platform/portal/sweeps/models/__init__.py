@@ -3,6 +3,7 @@
 from portal.sweeps.models.storages import OptunaLogEntry, OptunaStorage
 from portal.sweeps.models.studies import OptunaStudy, OptunaTrial
 from portal.sweeps.models.sweeps import (
+    KeptTrial,
     PriorTrial,
     Sweep,
     SweepQuerySet,
@@ -14,6 +15,7 @@ from portal.sweeps.models.sweeps import (
 )
 
 __all__ = [
+    "KeptTrial",
     "OptunaLogEntry",
     "OptunaStorage",
     "OptunaStudy",

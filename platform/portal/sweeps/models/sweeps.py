@@ -232,6 +232,17 @@ class TrialJob(Row):
         ]
 
 
+class KeptTrial(Row):
+    """The job of the failed trial of a sweep that was kept for shells last: one at a time.
+
+    Written in `portal.sweeps.services.kept_trials`.
+    """
+
+    id = IdField("ktrl")
+    sweep = models.OneToOneField(Sweep, on_delete=models.CASCADE, related_name="+")
+    job = models.OneToOneField(Job, on_delete=models.PROTECT, related_name="+")
+
+
 class TrialRepeat(Row):
     """A job with the values of a trial and another seed, which the script reads as `parameter`."""
 

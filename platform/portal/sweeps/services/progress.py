@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 from django.db import transaction
+from django.db.models import Q
 
 from portal.core.errors import SlipwayError
 from portal.experiments.factories import tracker
@@ -24,11 +25,13 @@ from portal.sweeps.services.early_stops import (
     record_rungs,
     stop_early,
 )
+from portal.sweeps.services.kept_trials import end_kept_trial
 from portal.sweeps.transitions import claim_slot, end_trial, move_sweep, start_attempt
 from portal.training.models import Job
 from portal.training.services.jobs import submit_job
 from portal.training.submitters import reason_not_to_submit
 from portal.workloads.lifecycle import ENDS
+from portal.workloads.models import Workload
 from portal.workloads.services.cancellation import stop_workload
 from portal.workloads.services.resume import was_stopped_early
 from slipway.schemas.sweeps import Constraint, ParameterValues, SweepState, TrialState
@@ -76,10 +79,11 @@ def _read(sweep_id: str) -> Sweep | None:
 
 
 def _record_ends(sweep: Sweep) -> None:
-    """Record the ends of jobs as ends of trials, or retry them."""
+    """Record the ends of jobs as ends of trials, or retry them. One that is kept has failed."""
+    has_ended = Q(job__workload__state__in=[state.value for state in ENDS])
     ended = list(
         Trial.objects.running()
-        .filter(sweep=sweep, job__workload__state__in=[state.value for state in ENDS])
+        .filter(has_ended | Q(job__workload__in=Workload.objects.kept()), sweep=sweep)
         .select_related("job__workload")
         .order_by("number")
     )
@@ -288,6 +292,8 @@ def _stop_trials(sweep: Sweep) -> None:
     trials = Trial.objects.running().filter(sweep=sweep).select_related("job__workload__project")
     for trial in trials.order_by("number"):
         stop_workload(workload=trial.job.workload, message=f"Stopped with the sweep {sweep.name}.")
+    if sweep.status == SweepState.STOPPED:
+        end_kept_trial(sweep)
     _record_ends(sweep)
 
 

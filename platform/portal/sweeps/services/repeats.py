@@ -143,7 +143,8 @@ def stop_repeats(sweep: Sweep) -> None:
 def _job_in(sweep: Sweep, trial: Trial, parameter: str, seed: int) -> JobIn:
     shared = sweep.job_in
     values = {name: str(value) for name, value in trial.values.items()}
-    return shared.model_copy(update={"params": shared.params | values | {parameter: str(seed)}})
+    params = shared.params | values | {parameter: str(seed)}
+    return shared.model_copy(update={"params": params, "keep_failed_minutes": 0})
 
 
 def _trial(sweep: Sweep, requested: RepeatIn) -> Trial:

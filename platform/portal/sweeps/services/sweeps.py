@@ -40,7 +40,7 @@ def start_sweep(
     """
     trials = trials_of(requested)
     job = requested.job.model_copy(update={"name": requested.name or requested.job.name})
-    job = settled_job(project=project, by=by, requested=job)
+    job = settled_job(project=project, by=by, requested=job, may_be_kept=True)
     warm_start = warm_start_of(project=project, requested=requested)
     with transaction.atomic():
         sweep = Sweep.objects.create(
@@ -92,10 +92,13 @@ def trials_of(requested: SweepIn) -> int:
 
 
 def sweep_request(sweep: Sweep) -> SweepIn:
-    """Return the submission of a sweep, to start the same again. It is part of nothing."""
+    """Return the submission of a sweep, to start the same again while nobody waits for it.
+
+    It is part of nothing.
+    """
     return SweepIn(
         name=sweep.name,
-        job=sweep.job_in.model_copy(update={"parent": None}),
+        job=sweep.job_in.model_copy(update={"parent": None, "keep_failed_minutes": 0}),
         parameters=sweep.parameters,
         metric=sweep.objective,
         other_metrics=sweep.objectives[1:],

@@ -180,15 +180,21 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
     )
 
 
-def settled_job(*, project: Project, by: User, requested: JobIn) -> JobIn:
+def settled_job(
+    *, project: Project, by: User, requested: JobIn, may_be_kept: bool = False
+) -> JobIn:
     """Return a submission with its defaults settled: name, tier, versions of datasets, environment.
 
-    It can be submitted many times and means the same each time. Raises InvalidInput as `submit_job`
-    does, and queues nothing.
+    It can be submitted many times and means the same each time. Unless it `may_be_kept`, a request
+    to keep it after a failure is refused. Raises InvalidInput as `submit_job` does, and queues
+    nothing.
     """
     spec_of(requested)
     check_ranks(requested)
-    refuse_to_keep_failed(requested)
+    if may_be_kept:
+        check_keep_failed(requested)
+    else:
+        refuse_to_keep_failed(requested)
     snapshot = snapshot_of(project, requested.snapshot)
     if snapshot is None:
         raise _no_snapshot()

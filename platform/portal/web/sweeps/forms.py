@@ -134,8 +134,11 @@ class NewSweep(NewJob):
         super().__init__(*args, **kwargs)
         self.sweep: SweepIn | None = None
         self.ranges: dict[str, ParameterSpace] = {}
-        # Nobody waits for the jobs of a sweep.
-        del self.fields["keep_failed_minutes"]
+        self.fields["keep_failed_minutes"].label = "Keep a failed trial, in minutes"
+        self.fields["keep_failed_minutes"].help_text = (
+            "So that you can open a shell in it. One is kept at a time, beside those that run, "
+            "and costs as while it runs. Empty: none."
+        )
         params = self.fields["params"]
         params.required = True
         params.help_text = (

@@ -26,7 +26,7 @@ class Allocation(Row):
     `epoch` is that of the placement to come. `handle` is the engine's name of it, empty until the
     engine has answered. `account` is whose work it is there, where that differs. `detail` is the
     engine's own text: why it waits, how it ended. `stopped_at` is when the engine was first asked
-    to end it.
+    to end it. `limit_at` is when it reaches the engine's time limit, once that is known.
     """
 
     id = IdField("alloc")
@@ -39,6 +39,7 @@ class Allocation(Row):
     detail = models.CharField(max_length=500, blank=True)
     cause = models.CharField(max_length=16, blank=True)
     stopped_at = models.DateTimeField(null=True, blank=True)
+    limit_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
 
     objects: ClassVar[AllocationQuerySet] = AllocationQuerySet.as_manager()  # type: ignore[assignment]

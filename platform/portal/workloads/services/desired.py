@@ -49,6 +49,10 @@ def desired_for(*, node: Node) -> DesiredState:
         if workload.epoch != lease.epoch or workload.status == WorkloadState.STOPPING:
             tasks.append(_stop(lease, workload))
             continue
+        if workload.is_kept and lease.failed_at is None:
+            # Another task of its gang has failed. Its ranks end, and it is kept as well.
+            tasks.append(_stop(lease, workload, keep=True))
+            continue
         if workload.project_id not in secrets:
             secrets[workload.project_id] = secrets_of(workload.project)
         members = gangs.get(workload.pk)
@@ -94,14 +98,15 @@ def _starting_gangs(leases: Iterable[Lease]) -> dict[str, list[GangMember] | Non
     return gang_members(waiting) if waiting else {}
 
 
-def _stop(lease: Lease, workload: Workload) -> DesiredTask:
+def _stop(lease: Lease, workload: Workload, *, keep: bool = False) -> DesiredTask:
     return DesiredTask(
         task_id=lease.task_id,
         workload_id=workload.pk,
         epoch=lease.epoch,
         index=lease.index,
         action="stop",
-        stop_reason=_stop_reason(workload),
+        stop_reason=ReasonCode.PEER_FAILED if keep else _stop_reason(workload),
+        keep=keep,
     )
 
 

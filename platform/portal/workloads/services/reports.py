@@ -19,14 +19,15 @@ from portal.workloads.completion import (
     advance_workload,
     begin_stopping,
     close_lease,
+    has_own_failure,
     keep_failed,
     notify_nodes,
 )
 from portal.workloads.gangs import gang_members, note_connections
-from portal.workloads.kept_tasks import kept_end_text, kept_until_text
+from portal.workloads.kept_tasks import kept_end_text, kept_until_text, limited_until
 from portal.workloads.lifecycle import LeaseState, StopOutcome, lease_sources
 from portal.workloads.models import Lease, Workload, WorkloadEvent
-from portal.workloads.ports import kind_of
+from portal.workloads.ports import kind_of, obstacle_to_keeping
 from portal.workloads.specs import RunSpec
 from portal.workloads.transitions import locked, move
 from slipway.schemas.agent import ReportsAnswer, TaskKey, TaskReport
@@ -44,6 +45,8 @@ _NOT_FAILED = frozenset(
         *(ReasonCode.FENCED, ReasonCode.NODE_LOST, ReasonCode.PEER_FAILED),
     }
 )
+_STARTING = frozenset({WorkloadState.PLACED, WorkloadState.STARTING})
+_RUNS_AGAIN = "Ending the failed task, which runs again."
 Key = tuple[str, int]
 
 
@@ -156,17 +159,18 @@ def _running(workload: Workload, lease: Lease, report: TaskReport, at: datetime)
         if not lease.address and workload.nodes > 1 and _is_current(workload, lease):
             # An agent of an earlier version reports no address. The others must not wait for it.
             _wake_complete_gang(workload)
-    begun = {WorkloadState.PLACED, WorkloadState.STARTING}
-    if not _is_current(workload, lease) or workload.status not in begun:
+    if not _is_current(workload, lease) or workload.status not in _STARTING:
         return
     waiting = Lease.objects.of_epoch(workload).filter(
         state__in=[LeaseState.GRANTED, LeaseState.STARTING]
     )
     if not waiting.exists():
-        started = workload.started_at or at
-        move(
-            workload, WorkloadState.RUNNING, kind="running", message="Running.", started_at=started
-        )
+        _begin_running(workload, at)
+
+
+def _begin_running(workload: Workload, at: datetime) -> None:
+    started = workload.started_at or at
+    move(workload, WorkloadState.RUNNING, kind="running", message="Running.", started_at=started)
 
 
 def _rendezvous(workload: Workload, lease: Lease, report: TaskReport) -> None:
@@ -218,20 +222,50 @@ def _progress(workload: Workload, lease: Lease, report: TaskReport, at: datetime
 
 
 def _failed(workload: Workload, lease: Lease, report: TaskReport, at: datetime) -> None:
-    """Keep a task that has failed for good, if its submitter wants that."""
+    """Keep a task that has failed for good, if its submitter wants that, and with it its gang."""
     keep_s = RunSpec.model_validate(workload.spec).keep_failed_s
     reason = report.reason or ReasonCode.EXIT
-    if not keep_s or reason in _NOT_FAILED or not _is_current(workload, lease):
+    # One that has lost its peers may report it before the one that has failed.
+    is_victim = reason == ReasonCode.PEER_FAILED and workload.nodes > 1
+    is_ignored = reason in _NOT_FAILED and not is_victim and not workload.is_kept
+    if not keep_s or not _is_current(workload, lease) or is_ignored:
         return
-    if workload.retry_rule.allows(reason, failures=workload.failures + 1, losses=workload.losses):
+    if not is_victim and not workload.is_kept and _runs_again(workload, reason):
         # Its end counts as its failure, and queues the next attempt.
-        text = "Ending the failed task, which runs again."
-        begin_stopping(workload, plan=StopOutcome.JUDGE, reason=reason, text=text)
+        begin_stopping(workload, plan=StopOutcome.JUDGE, reason=reason, text=_RUNS_AGAIN)
         return
-    until = at + timedelta(seconds=keep_s)
+    if workload.status in _STARTING:
+        # Ranks start once all tasks of a gang are ready, and not all have reported it yet.
+        _begin_running(workload, at)
+    is_first = not workload.is_kept
+    if is_first and workload.status == WorkloadState.RUNNING:
+        obstacle = obstacle_to_keeping(workload.pk)
+        if obstacle:
+            begin_stopping(workload, plan=StopOutcome.JUDGE, reason=reason, text=obstacle)
+            return
+    until = limited_until(workload, at + timedelta(seconds=keep_s))
     if keep_failed(workload, lease, at=at, until=until, reason=reason, **_end_of(reason, report)):
-        text = f"Failed: {kept_until_text(workload)}"
+        text = f"Task {lease.index} is kept, too: {lease.message}"
+        if is_first:
+            text = f"Failed: {kept_until_text(workload)}"
         _record_event(lease, report, "kept", text)
+        _end_if_it_runs_again(workload)
+
+
+def _end_if_it_runs_again(workload: Workload) -> None:
+    """End the kept tasks of a gang once it is known that its failure is one to try again after."""
+    if workload.nodes == 1:
+        return
+    leases = list(Lease.objects.of_epoch(workload))
+    is_known = has_own_failure(leases) or all(it.failed_at or not it.is_open for it in leases)
+    reason = ReasonCode(workload.reason)
+    if is_known and _runs_again(workload, reason):
+        begin_stopping(workload, plan=StopOutcome.JUDGE, reason=reason, text=_RUNS_AGAIN)
+
+
+def _runs_again(workload: Workload, reason: ReasonCode) -> bool:
+    rule = workload.retry_rule
+    return rule.allows(reason, failures=workload.failures + 1, losses=workload.losses)
 
 
 def _ended(workload: Workload, lease: Lease, report: TaskReport, at: datetime) -> None:

@@ -13,13 +13,12 @@ from portal.accounts.services.service_accounts import may_use, note_operator
 from portal.compute.models import Node
 from portal.core import clock
 from portal.core.errors import Conflict, Forbidden, InvalidInput
+from portal.workloads.kept_tasks import failed_rank
 from portal.workloads.lifecycle import LeaseState
 from portal.workloads.models import Lease, ShellSession, Workload
 from portal.workloads.models.leases import LeaseQuerySet
 from portal.workloads.ports import kind_of
-from portal.workloads.specs import RunSpec
 from slipway.schemas.agent import TaskKey
-from slipway.schemas.backends import BACKENDS, DEFAULT_BACKEND
 from slipway.schemas.relay import ShellTarget
 
 MAX_SHELLS = 8
@@ -27,11 +26,13 @@ MAX_SHELLS = 8
 UNATTENDED = timedelta(seconds=100)
 
 
-def open_shell(*, workload: Workload, rank: int, by: User) -> ShellSession:
-    """Record a shell beside a rank, and notify its node.
+def open_shell(*, workload: Workload, rank: int | None, by: User) -> ShellSession:
+    """Record a shell beside a rank, by default the one that has failed, and notify its node.
 
     Raises Forbidden for the job of somebody else, InvalidInput, Conflict.
     """
+    if rank is None:
+        rank = failed_rank(workload)
     require_shell(workload=workload, rank=rank, by=by)
     if workload.submitted_by_id != by.pk:
         # Maintainers act as service accounts, and do not approve what these request from then on.
@@ -65,13 +66,6 @@ def require_shell(*, workload: Workload, rank: int, by: User) -> None:
             else "rank: the job has one rank: 0.",
             field="rank",
             next_step="Choose one of them.",
-        )
-    backend = RunSpec.model_validate(workload.spec).backend
-    if backend != DEFAULT_BACKEND:
-        raise Conflict(
-            f"Shells cannot be opened in tasks of the back end {BACKENDS[backend].label}.",
-            code="no_shells",
-            next_step=f"Submit the job with the back end {BACKENDS[DEFAULT_BACKEND].label}.",
         )
     if not settings.SLIPWAY_HAS_RELAY:
         raise Conflict(

@@ -11,6 +11,7 @@ from portal.core.errors import SlipwayError
 from portal.core.policy import guarded_by
 from portal.web.base.list_query import search_parameter
 from portal.web.jobs.presenters import job_of, job_status
+from portal.workloads.kept_tasks import failed_rank
 from portal.workloads.models import Workload
 from portal.workloads.services.shells import require_shell
 from slipway.schemas.accounts import Role, Scope
@@ -26,7 +27,7 @@ def project_job_shell(request: HttpRequest, project: str, job: str) -> HttpRespo
     """Show a terminal whose scripts open a shell beside a rank, or why none can be opened."""
     project_row, by = gated_project(request), require_principal(request).user
     status = job_status(job_of(project_row, job), by)
-    rank = _rank_of(request)
+    rank = _rank_of(request, default=failed_rank(status.workload))
     refusal = refusal_of_shell(status.workload, by, rank=rank)
     context = {
         "job": status.job,
@@ -42,8 +43,15 @@ def project_job_shell(request: HttpRequest, project: str, job: str) -> HttpRespo
     return render(request, "web/jobs/shell.html", context | _WHERE)
 
 
-def refusal_of_shell(workload: Workload, by: User, *, rank: int = 0) -> SlipwayError | None:
-    """Return why a person cannot open a shell beside a rank now, or None."""
+def refusal_of_shell(
+    workload: Workload, by: User, *, rank: int | None = None
+) -> SlipwayError | None:
+    """Return why a person cannot open a shell beside a rank now, or None.
+
+    Without a rank it is the one that has failed in a job that is kept, and else rank 0.
+    """
+    if rank is None:
+        rank = failed_rank(workload)
     try:
         require_shell(workload=workload, rank=rank, by=by)
     except SlipwayError as error:
@@ -51,6 +59,6 @@ def refusal_of_shell(workload: Workload, by: User, *, rank: int = 0) -> SlipwayE
     return None
 
 
-def _rank_of(request: HttpRequest) -> int:
+def _rank_of(request: HttpRequest, *, default: int) -> int:
     text = search_parameter(request, "rank")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else default

@@ -13,6 +13,7 @@ from portal.pipelines.pipeline_summaries import step_of_sweep
 from portal.pipelines.summaries import run_of_sweep
 from portal.sweeps.gates import SweepRole, gated_sweep
 from portal.sweeps.models import Sweep, Trial
+from portal.sweeps.services.kept_trials import kept_trial_of
 from portal.sweeps.services.repeats import repeats_of
 from portal.sweeps.summaries import summaries_of
 from portal.web.base.list_query import Select, listing, search_parameter
@@ -29,6 +30,7 @@ from portal.web.sweeps.presenters import (
     trial_rows,
 )
 from portal.web.sweeps.studies import StudyRow
+from portal.workloads.kept_tasks import kept_until_text
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.experiments import MOST_COMPARED
 from slipway.schemas.sweeps import SweepState, TrialState
@@ -112,5 +114,9 @@ def render_sweep(
             "importance": sweep.importance_rows,
             "most_in_slices": MOST_IN_SLICES,
         }
+    kept_trial = kept_trial_of(sweep)
+    if kept_trial is not None:
+        kept_text = f"failed: {kept_until_text(kept_trial.job.workload)}"
+        context |= {"kept_trial": kept_trial, "kept_text": kept_text}
     context |= {"scheduled_run": run_of_sweep(sweep.pk), "step_run": step_of_sweep(sweep.pk)}
     return render(request, "web/sweeps/sweep.html", context | WHERE, status=status)

@@ -12,6 +12,8 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from portal.compute.adapters.engines.slurm.reports import (
@@ -161,7 +163,8 @@ class SlurmEngine:
     def _queued(self, handles: Sequence[str]) -> dict[str, AllocationReport]:
         numbers = ",".join(handles)
         lines = self._lines("squeue", "--noheader", f"--jobs={numbers}", "--states=all", _FORMAT)
-        return {line.handle: report_on(line) for line in lines}
+        now = datetime.now(UTC)
+        return {line.handle: report_on(_with_limit(line, now)) for line in lines}
 
     def _ended(self, handles: Iterable[str]) -> dict[str, AllocationReport]:
         lines = self._accounted(f"--jobs={','.join(handles)}")
@@ -233,6 +236,13 @@ def _parsed(text: str) -> list[JobLine]:
             state = state.partition(" ")[0].rstrip("+")
             lines.append(JobLine(handle, state, reason.strip(), _seconds(elapsed), _seconds(limit)))
     return lines
+
+
+def _with_limit(line: JobLine, now: datetime) -> JobLine:
+    """Add when a job that runs reaches its time limit, by the clock of this machine."""
+    if not line.limit_s:
+        return line
+    return replace(line, ends_at=now + timedelta(seconds=line.limit_s - line.elapsed_s))
 
 
 def _seconds(text: str) -> int:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from portal.compute.engines import AllocationPhase, AllocationReport, EndCause
@@ -59,7 +60,10 @@ _TEMPORARY: Final = (
 
 @dataclass(frozen=True)
 class JobLine:
-    """A job of Slurm, as squeue, sacct or slurmrestd tells of it."""
+    """A job of Slurm, as squeue, sacct or slurmrestd tells of it.
+
+    `ends_at` is when a job that runs reaches its time limit, None if it has none.
+    """
 
     handle: str
     state: str
@@ -67,6 +71,7 @@ class JobLine:
     elapsed_s: int = 0
     # 0 where it has none, or none is known.
     limit_s: int = 0
+    ends_at: datetime | None = None
 
     @property
     def has_reached_limit(self) -> bool:
@@ -81,7 +86,7 @@ def report_on(line: JobLine) -> AllocationReport:
         detail = f"{line.reason} ({meaning})" if meaning else line.reason
         return AllocationReport(AllocationPhase.WAITING, "" if detail == "None" else detail)
     if line.state in _GRANTED:
-        return AllocationReport(AllocationPhase.GRANTED)
+        return AllocationReport(AllocationPhase.GRANTED, ends_at=line.ends_at)
     cause = _CAUSES.get(line.state, EndCause.FAILED)
     if cause in (EndCause.FINISHED, EndCause.FAILED) and line.has_reached_limit:
         cause = EndCause.TIME_LIMIT

@@ -6,6 +6,7 @@ KillWait of the site.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from portal.compute.adapters.engines.slurm.reports import (
@@ -92,6 +93,7 @@ class SlurmRestEngine:
                 str(job["state_reason"]),
                 int(job.get("end_time") or 0) - int(job.get("start_time") or 0),
                 int(job.get("time_limit") or 0) * 60,
+                _limit_of(job),
             )
             for job in jobs
         ]
@@ -200,6 +202,16 @@ class SlurmRestEngine:
 def _state_of(value: Any) -> str:
     """Return the state of a job. Newer versions list it with its flags."""
     return str(value[0] if isinstance(value, list) and value else value)
+
+
+def _limit_of(job: dict[str, Any]) -> datetime | None:
+    """Return when a job reaches its time limit: what slurmctld expects as the end of one that runs.
+
+    None for a job without a limit.
+    """
+    if not job.get("time_limit") or not job.get("end_time"):
+        return None
+    return datetime.fromtimestamp(int(job["end_time"]), UTC)
 
 
 def _usage_of(job: dict[str, Any]) -> Usage:
