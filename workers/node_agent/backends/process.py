@@ -269,6 +269,7 @@ class ProcessBackend:
             listen_path=self._listen_path(order),
             shell_path=str(self._folders.shell(handle_of(order.key))) if spec.shells else "",
             keep_failed_s=spec.keep_failed_s if spec.shells else 0.0,
+            engine_grace_s=self._engine_grace_s(spec),
         )
 
     def _listen_path(self, order: LaunchSpec) -> str:
@@ -276,6 +277,11 @@ class ProcessBackend:
         if self._settings.allocation is None:
             return ""
         return str(self._folders.listener(handle_of(order.key)))
+
+    def _engine_grace_s(self, spec: TaskSpec) -> float:
+        """Return what a task may take to save when the engine of its allocation ends it."""
+        seat = self._settings.allocation
+        return 0.0 if seat is None else max(0.1, min(spec.stop_grace_s, seat.grace_s))
 
     def _short_tmp(self, folder: TaskFolder) -> str:
         """A short path of TMPDIR. A sandbox shows it as /tmp anyway."""
