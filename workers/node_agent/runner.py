@@ -85,7 +85,7 @@ class AttemptRunner:
                 await self._start_unless_stopped(backend)
             await self._watch(backend)
         except StartError as error:
-            # What ends an allocation also ends the programs that prepare the task.
+            # The end of an allocation also ends the programs that prepare the task.
             request = attempt.stop_here
             reason = error.reason if request is None else ReasonCode(request.reason)
             attempt.end(reason, str(error) if request is None else request.message)
