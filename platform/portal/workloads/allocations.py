@@ -9,6 +9,7 @@ Each step handles each allocation in a transaction of its own and may be repeate
 anywhere. An engine that is away delays its own pool alone.
 """
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from itertools import pairwise
 
@@ -20,13 +21,17 @@ from portal.compute.engines import (
     AllocationOrder,
     AllocationPhase,
     AllocationReport,
+    Answer,
+    BatchEngine,
     EndCause,
     Engine,
     EngineAway,
+    EngineFull,
     EngineRefused,
     EngineUnusable,
     engine_kinds,
     engine_label,
+    submit_many,
 )
 from portal.compute.models import Node, Pool
 from portal.compute.resources import Amount
@@ -34,6 +39,7 @@ from portal.compute.services.node_registration import create_allocation_tokens, 
 from portal.compute.services.pool_accounts import account_name, check_links, has_open_links
 from portal.core import clock
 from portal.core.errors import InvalidInput
+from portal.workloads.allocation_batches import put_in_batches
 from portal.workloads.allocation_usage import is_usage_due, record_bill, record_usage
 from portal.workloads.completion import advance_workload, begin_stopping, close_lease
 from portal.workloads.lifecycle import (
@@ -100,17 +106,21 @@ def _tend(pool: Pool) -> None:
         check_links(pool, engine)
     known = [allocation for allocation in open_ones if allocation.handle]
     reports = engine.look([allocation.handle for allocation in known]) if known else {}
+    workloads = Workload.objects.in_bulk({each.workload_id for each in open_ones})
+    _store_details(known, reports)
     for allocation in known:
+        allocation.workload = workloads[allocation.workload_id]
         report = reports.get(allocation.handle) or AllocationReport(
             AllocationPhase.ENDED, cause=EndCause.VANISHED
         )
         _follow(engine, allocation, report)
     # After the reports, which an engine may give while it takes no orders.
-    for allocation in open_ones:
-        if not allocation.handle:
-            _submit(engine, allocation)
+    _submit_all(engine, [allocation for allocation in open_ones if not allocation.handle])
     _note_problem(pool, "")
-    _order_waiting(pool, engine)
+    ordered = _order_waiting(pool)
+    if isinstance(engine, BatchEngine):
+        put_in_batches(ordered)
+    _submit_all(engine, ordered)
     record_usage(pool, engine)
 
 
@@ -123,29 +133,35 @@ def _note_problem(pool: Pool, problem: str) -> None:
 # Orders
 
 
-def _order_waiting(pool: Pool, engine: Engine) -> None:
-    """Order the machines of what waits: by fair share, within quotas, as much as the pool takes."""
+def _order_waiting(pool: Pool) -> list[Allocation]:
+    """Commit orders for what waits: by fair share, within quotas, as much as the pool takes."""
     if not pool.is_open or pool.removed_at is not None:
-        return
+        return []
     room = pool.most_requests - Allocation.objects.open().filter(pool=pool).count()
     if room <= 0:
-        return
+        return []
+    # All are chosen first, because what is ordered leaves the queue that is read.
+    allocations = [_commit(pool, workload_id) for workload_id in _next_in_queue(pool, room)]
+    return [allocation for allocation in allocations if allocation is not None]
+
+
+def _next_in_queue(pool: Pool, room: int) -> list[str]:
+    """Return the workloads to order next, at most `room`."""
     queue = Queue(clock.now().timestamp(), batch=room, pool_id=pool.pk)
     queue.count_ordered(_ordered_totals())
-    while room > 0:
+    chosen: list[str] = []
+    while len(chosen) < room:
         line = queue.next_queue()
         first = line.first() if line else None
         if line is None or first is None:
-            return
+            break
         if line.blocks(first.total):
             line.skip_first()
             continue
         line.pop_first(first.total)
         queue.reprioritize(line)
-        room -= 1
-        allocation = _commit(pool, first.workload_id)
-        if allocation is not None:
-            _submit(engine, allocation)
+        chosen.append(first.workload_id)
+    return chosen
 
 
 def _ordered_totals() -> list[tuple[str, Amount]]:
@@ -172,12 +188,33 @@ def _commit(pool: Pool, workload_id: str) -> Allocation | None:
         )
 
 
-def _submit(engine: Engine, allocation: Allocation) -> None:
-    """Ask the engine for an allocation. Repeated until it has answered. Raises EngineAway."""
+def _submit_all(engine: Engine, allocations: Sequence[Allocation]) -> None:
+    """Ask the engine for allocations, those of a batch at once. Raises EngineAway."""
+    groups: dict[str, list[Allocation]] = {}
+    for allocation in allocations:
+        groups.setdefault(allocation.batch or allocation.name, []).append(allocation)
+    full: dict[str, EngineFull] = {}
+    for name, group in groups.items():
+        account = group[0].account
+        if account in full:
+            answers: Mapping[str, Answer] = {each.name: full[account] for each in group}
+        else:
+            answers = submit_many(engine, name, [_order_of(each) for each in group])
+        for allocation in group:
+            answer = answers.get(allocation.name)
+            if isinstance(answer, EngineFull):
+                full[account] = answer
+            if answer is not None:
+                _note_answer(allocation, answer)
+
+
+def _order_of(allocation: Allocation) -> AllocationOrder:
+    """Return the order for an allocation, the same one each time.
+
+    An allocation that is not needed any more is ordered as well, and then stopped as every other:
+    an earlier order may have reached the engine.
+    """
     workload = allocation.workload
-    if not _is_wanted(allocation):
-        # It may have reached the engine, so it is submitted and then stopped as every other.
-        log.info("an order is followed by its end", allocation=allocation.pk)
     names = [f"{allocation.name}-{index}" for index in range(workload.nodes)]
     tokens = create_allocation_tokens(
         pool=allocation.pool,
@@ -186,7 +223,7 @@ def _submit(engine: Engine, allocation: Allocation) -> None:
         valid_for=_TOKENS_LAST,
     )
     lifetime = workload.max_lifetime_s
-    order = AllocationOrder(
+    return AllocationOrder(
         name=allocation.name,
         label=f"slipway {workload.project.slug} {workload.name}",
         tasks=workload.nodes,
@@ -198,22 +235,30 @@ def _submit(engine: Engine, allocation: Allocation) -> None:
         join_tokens=tuple(tokens),
         account=allocation.account,
         project=workload.project.slug,
+        place=allocation.place,
     )
-    try:
-        handle = engine.submit(order)
-    except EngineRefused as refusal:
-        _conclude(allocation, EndCause.FAILED, str(refusal), is_refused=True)
+
+
+def _note_answer(allocation: Allocation, answer: Answer) -> None:
+    """Store the engine's answer to an order."""
+    engine = engine_label(allocation.pool.engine)
+    if isinstance(answer, EngineRefused):
+        _conclude(allocation, EndCause.FAILED, str(answer), is_refused=True)
+        return
+    if isinstance(answer, EngineFull):
+        detail = shorten(f"{engine} takes no more jobs now: {answer}", 500)
+        if detail != allocation.detail:
+            Allocation.objects.open().filter(pk=allocation.pk).update(detail=detail)
         return
     rows = Allocation.objects.filter(
         pk=allocation.pk, state__in=allocation_sources(AllocationState.SUBMITTED)
     )
-    if rows.update(state=AllocationState.SUBMITTED, handle=handle):
-        allocation.state, allocation.handle = AllocationState.SUBMITTED, handle
+    if rows.update(state=AllocationState.SUBMITTED, handle=answer, detail=""):
+        allocation.state, allocation.handle = AllocationState.SUBMITTED, answer
         add_event(
-            workload,
+            allocation.workload,
             kind="ordered",
-            message=f"Submitted to pool {allocation.pool.name} "
-            f"({engine_label(allocation.pool.engine)} {handle}).",
+            message=f"Submitted to pool {allocation.pool.name} ({engine} {answer}).",
         )
 
 
@@ -221,8 +266,11 @@ def _submit(engine: Engine, allocation: Allocation) -> None:
 
 
 def _is_wanted(allocation: Allocation) -> bool:
-    """Return True if the placement of an allocation is still to come, or in force."""
-    workload = Workload.objects.get(pk=allocation.workload_id)
+    """Return True if the placement of an allocation is still to come, or in force.
+
+    Once it is not, it never is again, so its workload may be a moment old.
+    """
+    workload = allocation.workload
     if workload.status == WorkloadState.QUEUED:
         return workload.epoch + 1 == allocation.epoch
     return workload.status in ACTIVE and workload.epoch == allocation.epoch
@@ -234,11 +282,24 @@ def _follow(engine: Engine, allocation: Allocation, report: AllocationReport) ->
     if report.phase is AllocationPhase.ENDED:
         _conclude(allocation, report.cause or EndCause.FINISHED, report.detail)
         return
-    detail = shorten(report.detail, 500)
-    if detail != allocation.detail:
-        Allocation.objects.open().filter(pk=allocation.pk).update(detail=detail)
     if not _is_wanted(allocation) and _may_ask_to_stop(allocation):
         engine.stop(allocation.handle, account=allocation.account)
+
+
+def _store_details(
+    allocations: Sequence[Allocation], reports: Mapping[str, AllocationReport]
+) -> None:
+    """Store why allocations wait, those with the same new text at once."""
+    changed: dict[str, list[str]] = {}
+    for allocation in allocations:
+        report = reports.get(allocation.handle)
+        if report is None or report.phase is AllocationPhase.ENDED:
+            continue
+        detail = shorten(report.detail, 500)
+        if detail != allocation.detail:
+            changed.setdefault(detail, []).append(allocation.pk)
+    for detail, ids in changed.items():
+        Allocation.objects.open().filter(pk__in=ids).update(detail=detail)
 
 
 def _is_heard(allocation: Allocation) -> bool:
