@@ -63,9 +63,9 @@ _OPTIONS: Final[Mapping[str, re.Pattern[str]]] = {
 _DIRECTIVE: Final = re.compile(r"^#\s*(SBATCH|PBS|BSUB)", re.MULTILINE | re.IGNORECASE)
 _ACCOUNTING: Final = ("--noheader", "--parsable2", "--allocations", "--duplicates")
 # As in the portal's `slurm.commands`, which reads the lines.
-_QUEUE_COLUMNS: Final = "--format=%A|%T|%r|%M|%l"
-_ENDED_COLUMNS: Final = "--format=JobIDRaw,State,Reason,Elapsed,Timelimit"
-_USAGE_COLUMNS: Final = "--format=JobIDRaw,State,End,ElapsedRaw,CPUTimeRAW,AllocNodes,AllocTRES"
+_QUEUE_COLUMNS: Final = "--format=%F|%K|%T|%r|%M|%l|%j"
+_ENDED_COLUMNS: Final = "--format=JobID,State,Reason,Elapsed,Timelimit,JobName"
+_USAGE_COLUMNS: Final = "--format=JobID,State,End,ElapsedRaw,CPUTimeRAW,AllocNodes,AllocTRES"
 
 
 class Refusal(Exception):
@@ -171,7 +171,7 @@ class SlurmHelper:
                 f"--name={name}",
                 f"--user={os.getuid()}",
                 "--starttime=now-30days",
-                "--format=JobIDRaw",
+                "--format=JobID",
             )
             if ended.code and not has_no_accounting(ended):
                 raise Away(last_line(ended.error))

@@ -23,6 +23,8 @@ DISK_FULL: Final = "disk_full"
 START_FAILED: Final = "start_failed"
 PEER_FAILED: Final = "peer_failed"
 FENCED: Final = "fenced"
+PREEMPTED: Final = "preempted"
+ENGINE_ENDED: Final = "The engine ended the allocation."
 
 _ENOSPC, _EDQUOT, _EFBIG = 28, 122, 27
 _MESSAGE_LIMIT: Final = 1000

@@ -144,6 +144,9 @@ class Launch:
     keep_limit_bytes: int = 0
     # Name of the framework whose cluster the ranks form before the program runs on rank 0.
     framework: str = ""
+    # In an allocation of another scheduler: seconds to save after its SIGTERM, which it may send to
+    # every process. 0: there is none, and a SIGTERM to the shim is a request to stop.
+    engine_grace_s: float = 0.0
 
     def to_json(self) -> str:
         """Return one line of JSON, which contains secrets."""

@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 from workers.launcher import exit_reasons
@@ -29,7 +28,7 @@ from workers.launcher.file_keeper import FileKeeper, log_lines
 from workers.launcher.gang import GangPorts, write_host_file
 from workers.launcher.journal import ENDED, FAILED, Journal
 from workers.launcher.kept_task import KeptTask, log_line, obstacle_to_keeping
-from workers.launcher.launch import Gang, Launch, StopRequest
+from workers.launcher.launch import Gang, Launch
 from workers.launcher.lease import Lease
 from workers.launcher.processes import ProcessMark, living_descendants, uptime_s
 from workers.launcher.progress import RankProgress
@@ -50,6 +49,7 @@ from workers.launcher.shutdown import Shutdown, has_descendants, offer_to_oom_ki
 from workers.launcher.task_dashboard import TaskDashboard
 from workers.launcher.task_end import drain, end_report, has_failed, verdict_of
 from workers.launcher.task_socket import Failure, TaskSocket, notify_agent
+from workers.launcher.term_signal import TermSignal
 from workers.launcher.terminal import Terminal, start_terminal
 from workers.launcher.usage import SAMPLE_EVERY_S, UsageMeter, append_sample
 
@@ -57,7 +57,6 @@ _TICK_S: Final = 1.0
 _BELL_EVERY_S: Final = 0.2
 _REAP_PATIENCE_S: Final = 5.0
 _LOOK_EVERY_S: Final = 0.1
-_TERM_GRACE_S: Final = 10.0
 _JOIN_POLL_S: Final = 0.01
 _NOTE_WAIT_AFTER_S: Final = 1.0
 
@@ -85,7 +84,7 @@ class Shim:
         self._progress = RankProgress(lambda fields: self._note("progress", **fields))
         self._connections = RankConnections(launch, partial(self._note, "progress"))
         self._polled_at_s = 0.0
-        self._stop_requested = False
+        self._term = TermSignal(launch)
         self._output_waits = False
         self._contact: TaskSocket | None = None
         self._sandbox: Sandbox | None = None
@@ -116,7 +115,7 @@ class Shim:
         waking, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, self._on_term)
+        signal.signal(signal.SIGTERM, self._term.receive)
         confined = self._launch.confined
         self._contact = TaskSocket(Path(self._launch.contact_path))
         if confined.uid is not None and confined.gid is not None:
@@ -141,6 +140,8 @@ class Shim:
             self._selector.register(rank.output, selectors.EVENT_READ, rank)
         while any(rank.running for rank in self._ranks):
             self._run_once(waking)
+        if self._term.has_ended(self._ranks):
+            self._ending.ended_by_engine()
         self._finish(waking)
         return None
 
@@ -340,15 +341,10 @@ class Shim:
             self._ending.peer_failed(self._ranks)
 
     def _obey(self) -> None:
-        request = self._launch.folder.stop_request()
-        if request is None and self._stop_requested:
-            request = StopRequest(exit_reasons.SIGNAL, _TERM_GRACE_S)
+        request = self._launch.folder.stop_request() or self._term.request()
         if request is not None:
-            self._stop_requested = False
+            self._term.is_new = False
             self._ending.stop(self._ranks, request)
-
-    def _on_term(self, _number: int, _frame: FrameType | None) -> None:
-        self._stop_requested = True
 
     def _watch(self) -> None:
         """The lease, the hang clock and the meter."""
@@ -455,7 +451,7 @@ class Shim:
             self._poll(waking, patience_s)
             shells.step()
 
-        end["kept_end"] = kept.stay(poll, lambda: self._stop_requested)
+        end["kept_end"] = kept.stay(poll, lambda: self._term.is_new)
         shells.close()
         return end
 

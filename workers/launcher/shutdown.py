@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from workers.launcher.exit_reasons import ENGINE_ENDED, PREEMPTED
 from workers.launcher.launch import Launch, StopRequest
 from workers.launcher.processes import descendants, living_descendants, send, send_group, uptime_s
 from workers.launcher.program import STACK_SIGNAL
@@ -52,6 +53,12 @@ class Shutdown:
             self.stop_reason, self.stop_message = request.reason, request.message
         self.keeps = request.keeps
         self._terminate(ranks, request.grace_s)
+
+    def ended_by_engine(self) -> None:
+        """Record that the engine ended the allocation, and its signal the ranks before we could."""
+        evidence = (self.fenced_after_s, self.memory_over_bytes, self.disk_over, self.hung_for_s)
+        if self.stop_reason is None and all(part is None for part in evidence):
+            self.stop_reason, self.stop_message = PREEMPTED, ENGINE_ENDED
 
     def failing(self, ranks: list[Rank], failed: Rank) -> None:
         """End because the script of a rank failed. That rank itself may still finish its exit."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from workers.launcher.exit_reasons import ENGINE_ENDED, PREEMPTED
 from workers.launcher.launch import StopRequest
 from workers.node_agent.errors import AgentError
 from workers.node_agent.folders import NodeFolders
@@ -21,7 +22,6 @@ TOKENS: Final = "SLIPWAY_JOIN_TOKENS"
 _INDEX_VARIABLES: Final = ("SLIPWAY_ALLOCATION_INDEX", "SLURM_PROCID", "JOB_COMPLETION_INDEX")
 # Allocations that may run at once on one machine with one data folder.
 _SLOTS: Final = 64
-_ENDED: Final = "The engine ended the allocation."
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class AllocationSeat:
     @property
     def stop_request(self) -> StopRequest:
         """Return the request to end that the engine's signal stands for."""
-        return StopRequest("preempted", self.grace_s, _ENDED)
+        return StopRequest(PREEMPTED, self.grace_s, ENGINE_ENDED)
 
 
 def read_seat(

@@ -86,7 +86,10 @@ class AttemptRunner:
                 await self._start_unless_stopped(backend)
             await self._watch(backend)
         except StartError as error:
-            attempt.end(error.reason, str(error))
+            # The end of an allocation also ends the programs that prepare the task.
+            request = attempt.stop_here
+            reason = error.reason if request is None else ReasonCode(request.reason)
+            attempt.end(reason, str(error) if request is None else request.message)
         except OSError as error:
             full = error.errno in _NO_SPACE
             reason = ReasonCode.DISK_FULL if full else ReasonCode.START_FAILED

@@ -5,7 +5,7 @@ An engine decides when and where. What it starts on each machine is our node age
 checkpoints and spend work as on every node. Only the control worker calls an engine.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -60,6 +60,8 @@ class AllocationOrder:
     project: str = ""
     image: "OrderedImage | None" = None
     person: str = ""
+    # Number within the batch that it is ordered in.
+    place: int = 0
 
 
 @dataclass(frozen=True)
@@ -113,12 +115,20 @@ class EngineUnusable(EngineAway):
     """The engine answers, but not to this pool: rights, credentials or settings have to change."""
 
 
+class EngineFull(EngineAway):
+    """The engine takes no more orders of this account for now. The text names the limit."""
+
+
 class EngineRefused(Exception):
     """The engine refuses an order for good. The text is for the person who submitted it."""
 
 
 class AllocationDelayed(Exception):
     """An order waits for something of its own. Others of the pool go on. It may be repeated."""
+
+
+# The handle of an allocation, or why there is none.
+Answer = str | EngineRefused | EngineFull | AllocationDelayed
 
 
 class Engine(Protocol):
@@ -139,6 +149,56 @@ class Engine(Protocol):
 
     def owners_of(self, name: str) -> "frozenset[Owner]":
         """Return the owners of all jobs of this name."""
+
+
+@runtime_checkable
+class BatchEngine(Protocol):
+    """An engine that also takes many alike orders at once."""
+
+    def submit_many(self, batch: str, orders: Sequence[AllocationOrder]) -> Mapping[str, Answer]:
+        """Order allocations and return an answer to each by its name. Raises EngineAway.
+
+        They have one task each, and differ by name, label, token and place. `batch` is unique for
+        ever; called again with it, and some or all of its orders, the handles are the same.
+        """
+
+
+def submit_many(
+    engine: Engine, batch: str, orders: Sequence[AllocationOrder]
+) -> Mapping[str, Answer]:
+    """Order the allocations of a batch, one by one where the engine takes no batches.
+
+    An order that is in no batch has its own name as that of the batch. Raises EngineAway.
+    """
+    if batch != orders[0].name and isinstance(engine, BatchEngine):
+        return engine.submit_many(batch, orders)
+    return submit_each(engine.submit, orders)
+
+
+def submit_each(
+    submit: Callable[[AllocationOrder], str], orders: Sequence[AllocationOrder]
+) -> dict[str, Answer]:
+    """Order allocations one by one, until no more are taken.
+
+    Those without an answer are to be ordered again. Raises EngineAway if there is none at all.
+    """
+    answers: dict[str, Answer] = {}
+    full: EngineFull | None = None
+    for order in orders:
+        if full is not None:
+            answers[order.name] = full
+            continue
+        try:
+            answers[order.name] = submit(order)
+        except (EngineRefused, AllocationDelayed) as reason:
+            answers[order.name] = reason
+        except EngineFull as problem:
+            full = answers[order.name] = problem
+        except EngineAway:
+            if not answers:
+                raise
+            break
+    return answers
 
 
 @runtime_checkable

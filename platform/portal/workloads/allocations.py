@@ -9,68 +9,38 @@ Each step handles each allocation in a transaction of its own and may be repeate
 anywhere. An engine that is away delays its own pool alone.
 """
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import pairwise
 
 import structlog
-from django.db import transaction
-from django.db.models import Max, Q
+from django.db.models import Q
 
 from portal.compute.engines import (
-    AllocationDelayed,
-    AllocationOrder,
     AllocationPhase,
     AllocationReport,
+    BatchEngine,
     EndCause,
     Engine,
     EngineAway,
-    EngineRefused,
     EngineUnusable,
-    WithdrawingEngine,
     engine_kinds,
     engine_label,
 )
 from portal.compute.models import Node, Pool
-from portal.compute.resources import Amount
-from portal.compute.services.node_registration import create_allocation_tokens, end_allocation
-from portal.compute.services.pool_accounts import account_name, check_links, has_open_links
-from portal.compute.services.pool_helpers import is_helper_running, uses_helpers
+from portal.compute.services.pool_accounts import check_links, has_open_links
 from portal.core import clock
-from portal.core.errors import InvalidInput
-from portal.workloads.allocation_usage import is_usage_due, record_bill, record_usage
-from portal.workloads.completion import advance_workload, begin_stopping, close_lease
-from portal.workloads.kept_tasks import kept_end_text
-from portal.workloads.lifecycle import (
-    ACTIVE,
-    OPEN_ALLOCATIONS,
-    AllocationState,
-    StopOutcome,
-    allocation_sources,
-)
-from portal.workloads.models import Allocation, Lease, Workload
-from portal.workloads.pool_images import ImageFailed, ImageWait, image_for
-from portal.workloads.ports import kind_of
-from portal.workloads.queue import Queue
-from portal.workloads.transitions import add_event, locked, move
+from portal.workloads.allocation_batches import put_in_batches
+from portal.workloads.allocation_ends import conclude, is_wanted
+from portal.workloads.allocation_orders import GRACE, commit_orders, submit_orders
+from portal.workloads.allocation_usage import is_usage_due, record_usage
+from portal.workloads.models import Allocation, Workload
 from slipway.schemas.truncation import shorten
-from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 log = structlog.get_logger(__name__)
-# An agent uses its token within seconds of its start, but it may wait for that for days.
-_TOKENS_LAST = timedelta(days=30)
-# The time that the engine leaves between its signal and the kill.
-_GRACE = timedelta(seconds=30)
 # A second request to stop follows when the first has not helped for so long.
 _STOP_AGAIN = timedelta(seconds=60)
-# Orders that a helper of one person may hold without an answer.
-_UNANSWERED = 2
 # Engines give whole seconds, so the time of the limit differs a little each time.
 _LIMIT_STEP = timedelta(seconds=5)
-# Ends without a start are tried again so often: the machine may have been at fault.
-_FALSE_STARTS = 3
-# A job that never comes as far as a checkpoint would run for ever. See `_makes_no_progress`.
-_LIMITS_IN_VAIN = 5
-_RUNS_AGAIN = {EndCause.PREEMPTED, EndCause.NODE_FAILED, EndCause.TIME_LIMIT, EndCause.VANISHED}
 
 
 def tend_allocations() -> None:
@@ -115,17 +85,21 @@ def _tend(pool: Pool) -> None:
         check_links(pool, engine)
     known = [allocation for allocation in open_ones if allocation.handle]
     reports = engine.look([allocation.handle for allocation in known]) if known else {}
+    workloads = Workload.objects.in_bulk({each.workload_id for each in open_ones})
+    _note_reports(known, reports)
     for allocation in known:
+        allocation.workload = workloads[allocation.workload_id]
         report = reports.get(allocation.handle) or AllocationReport(
             AllocationPhase.ENDED, cause=EndCause.VANISHED
         )
         _follow(engine, allocation, report)
     # After the reports, which an engine may give while it takes no orders.
-    for allocation in open_ones:
-        if not allocation.handle:
-            _submit(engine, allocation)
+    submit_orders(engine, [allocation for allocation in open_ones if not allocation.handle])
     _note_problem(pool, "")
-    _order_waiting(pool, engine)
+    ordered = commit_orders(pool)
+    if isinstance(engine, BatchEngine):
+        put_in_batches(ordered)
+    submit_orders(engine, ordered)
     record_usage(pool, engine)
 
 
@@ -135,172 +109,32 @@ def _note_problem(pool: Pool, problem: str) -> None:
         Pool.objects.filter(pk=pool.pk).update(problem=problem)
 
 
-# Orders
-
-
-def _order_waiting(pool: Pool, engine: Engine) -> None:
-    """Order the machines of what waits: by fair share, within quotas, as much as the pool takes."""
-    if not pool.is_open or pool.removed_at is not None:
-        return
-    room = pool.most_requests - Allocation.objects.open().filter(pool=pool).count()
-    if room <= 0:
-        return
-    queue = Queue(clock.now().timestamp(), batch=room, pool_id=pool.pk)
-    queue.count_ordered(_ordered_totals())
-    has_helpers = uses_helpers(pool)
-    while room > 0:
-        line = queue.next_queue()
-        first = line.first() if line else None
-        if line is None or first is None:
-            return
-        if line.blocks(first.total):
-            line.skip_first()
-            continue
-        if has_helpers and _waits_for_helper(pool, first.workload_id):
-            line.skip_first()
-            continue
-        line.pop_first(first.total)
-        queue.reprioritize(line)
-        room -= 1
-        allocation = _commit(pool, first.workload_id)
-        if allocation is not None:
-            _submit(engine, allocation)
-
-
-def _waits_for_helper(pool: Pool, workload_id: str) -> bool:
-    """Return True if an order would wait for the helper of its person.
-
-    It would take a place of those whose helpers run and answer.
-    """
-    people = Workload.objects.filter(pk=workload_id).values_list("submitted_by_id", flat=True)
-    person = people.first()
-    if person is None or not is_helper_running(pool, person):
-        return True
-    unanswered = Allocation.objects.open().filter(
-        pool=pool, handle="", workload__submitted_by=person
-    )
-    return unanswered.count() >= _UNANSWERED
-
-
-def _ordered_totals() -> list[tuple[str, Amount]]:
-    """Return project and resources of everything that engines were asked for and is not placed."""
-    waiting = Workload.objects.queued().filter(allocations__state__in=OPEN_ALLOCATIONS)
-    return [(each.project_id, each.amount.times(each.nodes)) for each in waiting]
-
-
-def _commit(pool: Pool, workload_id: str) -> Allocation | None:
-    """Create the row of an allocation, unless the workload was stopped or ordered meanwhile."""
-    with transaction.atomic():
-        workload = locked(workload_id)
-        if workload is None or workload.status != WorkloadState.QUEUED:
-            return None
-        if Allocation.objects.open().filter(workload=workload).exists():
-            return None
-        try:
-            account = account_name(pool=pool, user=workload.submitted_by)
-        except InvalidInput as error:  # unlinked since it was submitted
-            _end(workload, WorkloadState.FAILED, ReasonCode.START_FAILED, error.message)
-            return None
-        return Allocation.objects.create(
-            workload=workload, pool=pool, epoch=workload.epoch + 1, account=account
-        )
-
-
-def _submit(engine: Engine, allocation: Allocation) -> None:
-    """Ask the engine for an allocation. Repeated until it has answered. Raises EngineAway."""
-    workload = allocation.workload
-    try:
-        image = image_for(allocation)
-    except ImageFailed as failure:
-        _conclude(allocation, EndCause.FAILED, str(failure), failure=ReasonCode.ENVIRONMENT_FAILED)
-        return
-    if isinstance(image, ImageWait):
-        # The engine has not been asked yet.
-        if _is_wanted(allocation):
-            _note_detail(allocation, image.reason)
-        else:
-            _conclude(allocation, EndCause.CANCELLED, "")
-        return
-    if not _is_wanted(allocation):
-        if isinstance(engine, WithdrawingEngine) and engine.withdraw(allocation.name):
-            _conclude(allocation, EndCause.FINISHED, "")
-            return
-        # It may have reached the engine, so it is submitted and then stopped as every other.
-        log.info("an order is followed by its end", allocation=allocation.pk)
-    names = [f"{allocation.name}-{index}" for index in range(workload.nodes)]
-    tokens = create_allocation_tokens(
-        pool=allocation.pool,
-        reserved_for=allocation.reserved_for,
-        names=names,
-        valid_for=_TOKENS_LAST,
-    )
-    lifetime = workload.max_lifetime_s
-    order = AllocationOrder(
-        name=allocation.name,
-        label=f"slipway {workload.project.slug} {workload.name}",
-        tasks=workload.nodes,
-        amount=workload.amount,
-        gpu_model=workload.gpu_model,
-        # The start of the agent and of the environment come on top of the lifetime.
-        time_limit=timedelta(seconds=lifetime) + timedelta(minutes=10) if lifetime else None,
-        grace=_GRACE,
-        join_tokens=tuple(tokens),
-        account=allocation.account,
-        project=workload.project.slug,
-        image=image,
-        person=workload.submitted_by_id,
-    )
-    try:
-        handle = engine.submit(order)
-    except EngineRefused as refusal:
-        text = f"{engine_label(allocation.pool.engine)} refused it: {refusal}"
-        _conclude(allocation, EndCause.FAILED, text, failure=ReasonCode.START_FAILED)
-        return
-    except AllocationDelayed as delay:
-        _note_detail(allocation, str(delay))
-        return
-    rows = Allocation.objects.filter(
-        pk=allocation.pk, state__in=allocation_sources(AllocationState.SUBMITTED)
-    )
-    # The detail was why it could not be submitted yet.
-    if rows.update(state=AllocationState.SUBMITTED, handle=handle, detail=""):
-        allocation.state, allocation.handle = AllocationState.SUBMITTED, handle
-        add_event(
-            workload,
-            kind="ordered",
-            message=f"Submitted to pool {allocation.pool.name} "
-            f"({engine_label(allocation.pool.engine)} {allocation.shown_handle}).",
-        )
-
-
-# Ends
-
-
-def _is_wanted(allocation: Allocation) -> bool:
-    """Return True if the placement of an allocation is still to come, or in force."""
-    workload = Workload.objects.get(pk=allocation.workload_id)
-    if workload.status == WorkloadState.QUEUED:
-        return workload.epoch + 1 == allocation.epoch
-    return workload.status in ACTIVE and workload.epoch == allocation.epoch
-
-
 def _follow(engine: Engine, allocation: Allocation, report: AllocationReport) -> None:
     if report.cause is EndCause.VANISHED and _is_heard(allocation):
         return  # its agents know better than an engine that has forgotten it
     if report.phase is AllocationPhase.ENDED:
-        _conclude(allocation, report.cause or EndCause.FINISHED, report.detail)
+        conclude(allocation, report.cause or EndCause.FINISHED, report.detail)
         return
-    _note_detail(allocation, report.detail)
-    if report.ends_at is not None:
-        _note_limit(allocation, report.ends_at)
-    if not _is_wanted(allocation) and _may_ask_to_stop(allocation):
+    if not is_wanted(allocation) and _may_ask_to_stop(allocation):
         engine.stop(allocation.handle, account=allocation.account)
 
 
-def _note_detail(allocation: Allocation, detail: str) -> None:
-    detail = shorten(detail, 500)
-    if detail != allocation.detail:
-        Allocation.objects.open().filter(pk=allocation.pk).update(detail=detail)
+def _note_reports(
+    allocations: Sequence[Allocation], reports: Mapping[str, AllocationReport]
+) -> None:
+    """Store why allocations wait, those with the same new text at once, and their time limits."""
+    changed: dict[str, list[str]] = {}
+    for allocation in allocations:
+        report = reports.get(allocation.handle)
+        if report is None or report.phase is AllocationPhase.ENDED:
+            continue
+        if report.ends_at is not None:
+            _note_limit(allocation, report.ends_at)
+        detail = shorten(report.detail, 500)
+        if detail != allocation.detail:
+            changed.setdefault(detail, []).append(allocation.pk)
+    for detail, ids in changed.items():
+        Allocation.objects.open().filter(pk__in=ids).update(detail=detail)
 
 
 def _note_limit(allocation: Allocation, limit_at: datetime) -> None:
@@ -328,151 +162,8 @@ def _may_ask_to_stop(allocation: Allocation) -> bool:
     timestamp = clock.now()
     if Node.objects.present().filter(reserved_for=allocation.reserved_for).exists():
         workload = Workload.objects.get(pk=allocation.workload_id)
-        if (workload.ended_at or workload.waits_since) > timestamp - _GRACE:
+        if (workload.ended_at or workload.waits_since) > timestamp - GRACE:
             return False
     due = Q(stopped_at__isnull=True) | Q(stopped_at__lte=timestamp - _STOP_AGAIN)
     rows = Allocation.objects.open().filter(due, pk=allocation.pk)
     return bool(rows.update(stopped_at=timestamp))
-
-
-def _conclude(
-    allocation: Allocation, cause: EndCause, detail: str, *, failure: ReasonCode | None = None
-) -> None:
-    """Record the end of an allocation, with what follows for its workload and its nodes.
-
-    With `failure` the workload fails for good, and `detail` is the whole reason.
-    """
-    with transaction.atomic():
-        workload = locked(allocation.workload_id)
-        rows = Allocation.objects.filter(
-            pk=allocation.pk, state__in=allocation_sources(AllocationState.ENDED)
-        )
-        timestamp = clock.now()
-        changes = {"cause": cause.value, "detail": shorten(detail, 500), "ended_at": timestamp}
-        if not rows.update(state=AllocationState.ENDED, **changes) or workload is None:
-            return
-        _close_leases(allocation, workload, cause, detail)
-        end_allocation(reserved_for=allocation.reserved_for)
-        record_bill(allocation, workload, ended_at=timestamp)
-        workload.refresh_from_db()
-        if workload.status == WorkloadState.QUEUED:
-            _conclude_waiting(allocation, workload, cause, detail, failure)
-
-
-def _close_leases(allocation: Allocation, workload: Workload, cause: EndCause, detail: str) -> None:
-    """Close the leases of agents that are gone and have not reported an end."""
-    leases = Lease.objects.open().filter(workload=workload, epoch=allocation.epoch)
-    left = list(leases.select_for_update(of=("self",), no_key=True))
-    if not left:
-        return
-    text = _end_text(allocation.pool, cause, detail)
-    if cause is EndCause.CANCELLED and allocation.stopped_at is None:
-        begin_stopping(workload, plan=StopOutcome.STOP, reason=ReasonCode.USER, text=text)
-    for lease in left:
-        close_lease(lease, at=clock.now(), reason=_reason_of(cause), message=text)
-        if lease.failed_at is not None:
-            add_event(workload, kind="task_ended", message=kept_end_text(lease, text))
-    advance_workload(workload)
-
-
-def _reason_of(cause: EndCause) -> ReasonCode:
-    if cause is EndCause.OUT_OF_MEMORY:
-        return ReasonCode.OUT_OF_MEMORY
-    if cause in (EndCause.PREEMPTED, EndCause.TIME_LIMIT, EndCause.CANCELLED):
-        return ReasonCode.PREEMPTED
-    return ReasonCode.NODE_LOST
-
-
-def _end_text(pool: Pool, cause: EndCause, detail: str) -> str:
-    engine = engine_label(pool.engine)
-    what = {
-        EndCause.FINISHED: f"The allocation in pool {pool.name} ended",
-        EndCause.CANCELLED: f"It was cancelled in {engine}, and not in Slipway",
-        EndCause.PREEMPTED: f"{engine} preempted it",
-        EndCause.TIME_LIMIT: f"It reached the time limit of its allocation in pool {pool.name}",
-        EndCause.NODE_FAILED: f"A node of its allocation in pool {pool.name} failed",
-        EndCause.OUT_OF_MEMORY: f"{engine} killed it: it used more memory than its tier has",
-        EndCause.FAILED: f"The allocation in pool {pool.name} failed",
-        EndCause.VANISHED: f"{engine} does not know its allocation any more",
-    }[cause]
-    return f"{what}: {detail.rstrip('.')}." if detail else f"{what}."
-
-
-def _conclude_waiting(
-    allocation: Allocation,
-    workload: Workload,
-    cause: EndCause,
-    detail: str,
-    failure: ReasonCode | None,
-) -> None:
-    """Decide about a workload that waits: its allocation ended before, or with, its placement."""
-    is_current = workload.epoch <= allocation.epoch <= workload.epoch + 1
-    if not is_current or allocation.stopped_at is not None:
-        return
-    if failure is not None:
-        _end(workload, WorkloadState.FAILED, failure, detail)
-        return
-    text = _end_text(allocation.pool, cause, detail)
-    if cause is EndCause.CANCELLED:
-        _end(workload, WorkloadState.STOPPED, ReasonCode.USER, text)
-        return
-    never_placed = allocation.epoch == workload.epoch + 1
-    if cause is EndCause.TIME_LIMIT and _makes_no_progress(workload):
-        text = (
-            f"It reached the time limit of pool {allocation.pool.name} {_LIMITS_IN_VAIN} "
-            "times in a row without a new checkpoint."
-        )
-        step = "Save checkpoints more often, or choose a pool with a longer time limit."
-        _end(workload, WorkloadState.FAILED, ReasonCode.MAX_LIFETIME, text, next_step=step)
-        return
-    if not never_placed or cause in _RUNS_AGAIN:
-        # It waits for the next allocation. Its agents knew of a signal, and not of the reason.
-        if detail:
-            add_event(workload, kind="queued", message=text)
-        return
-    earlier = Allocation.objects.filter(workload=workload, epoch=allocation.epoch)
-    if earlier.count() >= _FALSE_STARTS:
-        _end(workload, WorkloadState.FAILED, ReasonCode.START_FAILED, text)
-    else:
-        add_event(workload, kind="queued", message=f"Trying again: {text}")
-
-
-def _makes_no_progress(workload: Workload) -> bool:
-    """Return True if its last allocations all ended at their time limit, and brought it nowhere.
-
-    A new checkpoint is progress, and so are steps that come further each time.
-    """
-    kind = kind_of(workload.kind)
-    if not kind.moves_when_drained:
-        return False
-    limited = Allocation.objects.filter(workload=workload, cause=EndCause.TIME_LIMIT.value)
-    saved_at = kind.copies.saved_at([workload.pk]).get(workload.pk)
-    if saved_at is not None:
-        limited = limited.filter(created_at__gt=saved_at)
-    epochs = list(limited.order_by("-pk").values_list("epoch", flat=True)[:_LIMITS_IN_VAIN])
-    if len(epochs) < _LIMITS_IN_VAIN:
-        return False
-    leases = Lease.objects.filter(workload=workload, epoch__in=epochs).order_by("epoch")
-    steps = leases.values_list("epoch").annotate(most=Max("step")).values_list("most", flat=True)
-    reached = [-1 if step is None else step for step in steps]
-    return not all(later > earlier for earlier, later in pairwise(reached))
-
-
-def _end(
-    workload: Workload,
-    target: WorkloadState,
-    reason: ReasonCode,
-    text: str,
-    *,
-    next_step: str = "",
-) -> None:
-    move(
-        workload,
-        target,
-        kind=target.value,
-        message=text,
-        reason=reason,
-        reason_text=shorten(text, 500),
-        next_step=next_step,
-        ended_at=clock.now(),
-    )

@@ -1,11 +1,16 @@
 """An agent in an allocation of another scheduler, whose machines others wait for."""
 
+import os
+import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from tests.workers.fake_portal import LASTING_TOKEN, FakePortal, make_spec
+from tests.workers.fake_portal import LASTING_TOKEN, FakePortal, Key, make_spec
 from tests.workers.machines import Machine, always, eventually
+from workers.launcher.launch import StateFolder
+from workers.launcher.processes import descendants
 
 _UNTIL_IT_MAY_END = """
 import os, pathlib, time
@@ -13,6 +18,13 @@ folder = pathlib.Path(os.environ["SLIPWAY_PERSISTENT_DIR"])
 (folder / "began").touch()
 while not (folder / "over").exists():
     time.sleep(0.02)
+"""
+
+_WITHOUT_HANDLER = """
+import os, pathlib, time
+folder = pathlib.Path(os.environ["SLIPWAY_PERSISTENT_DIR"])
+(folder / "began").touch()
+time.sleep(600)
 """
 
 
@@ -74,3 +86,44 @@ def test_a_server_starts_where_the_kernel_gives_no_sandbox(
     )
     assert "running" in portal.state.kinds(key)
     assert end.reason == "exit", end.message
+
+
+def run_without_handler(portal: FakePortal, allocated: Machine) -> Key:
+    """Start a task that does not handle SIGTERM, and wait until it runs."""
+    digest = portal.state.add_snapshot({"train.py": _WITHOUT_HANDLER})
+    key = portal.state.want("t1", make_spec("python", "train.py", snapshot=digest), node="gang-0")
+    folder = allocated.data_dir / "persistent" / "run-1"
+    eventually((folder / "began").exists, what="the task")
+    return key
+
+
+def test_a_task_that_ends_of_the_signal_of_the_engine_is_preempted(
+    portal: FakePortal, allocated: Machine
+) -> None:
+    """Slurm sends it to every process, in any order."""
+    key = run_without_handler(portal, allocated)
+    shim = StateFolder(slot(allocated, key)).shim()
+    assert shim is not None
+    assert allocated.agent is not None
+    for pid in (*descendants(shim.pid), shim.pid, allocated.agent.pid):
+        os.kill(pid, signal.SIGTERM)
+    end = eventually(lambda: portal.state.end_of(key), what="the end of the task")
+    assert (end.reason, end.message) == ("preempted", "The engine ended the allocation.")
+    eventually(lambda: has_left(allocated), what="the end of the agent")
+
+
+def test_a_task_that_a_signal_ends_by_itself_was_not_preempted(
+    portal: FakePortal, allocated: Machine
+) -> None:
+    key = run_without_handler(portal, allocated)
+    shim = StateFolder(slot(allocated, key)).shim()
+    assert shim is not None
+    for pid in descendants(shim.pid):
+        os.kill(pid, signal.SIGTERM)
+    end = eventually(lambda: portal.state.end_of(key), what="the end of the task")
+    assert end.reason == "signal", end.message
+
+
+def slot(allocated: Machine, key: Key) -> Path:
+    """Return the state folder of a task: an allocation has a numbered data folder of its own."""
+    return allocated.data_dir / "0" / "tasks" / f"{key[0]}-{key[1]}" / "state"

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Final
 
 from slipway.schemas.agent import EnvironmentSpec, IsolationFacts, TaskSpec
-from slipway.schemas.frameworks import has_dashboard
 from slipway.schemas.workloads import ReasonCode
 from workers.launcher.atomic_files import read_json, write_atomically
 from workers.launcher.cgroup import Cgroup, CgroupLimits, CgroupParent
@@ -48,6 +47,7 @@ from workers.node_agent.backends.base import (
     PreparedEnvironment,
     TaskCode,
 )
+from workers.node_agent.backends.task_sockets import dashboard_path, listen_path
 from workers.node_agent.build_disk import BuildDisk
 from workers.node_agent.disk_limits import DiskLimits
 from workers.node_agent.environments import VirtualEnvironments, default_environment
@@ -282,24 +282,17 @@ class ProcessBackend:
             keep=tuple(spec.keep),
             keep_limit_bytes=spec.keep_limit_bytes,
             framework=spec.framework or "",
-            listen_path=self._listen_path(order),
+            listen_path=listen_path(order, self._folders, self._settings.allocation),
             shell_path=str(self.shell_socket(handle_of(order.key))) if spec.shells else "",
-            dashboard_path=self._dashboard_path(order),
+            dashboard_path=dashboard_path(order, self._folders),
             keep_failed_s=spec.keep_failed_s if spec.shells else 0.0,
+            engine_grace_s=self._engine_grace_s(spec),
         )
 
-    def _listen_path(self, order: LaunchSpec) -> str:
-        """Return the socket of a server: allocations cannot be dialled from outside."""
-        if self._settings.allocation is None:
-            return ""
-        return str(self._folders.listener(handle_of(order.key)))
-
-    def _dashboard_path(self, order: LaunchSpec) -> str:
-        """Return the socket of a cluster's dashboard, which is in the task of rank 0."""
-        spec = order.spec
-        if spec.first_rank or not has_dashboard(spec.framework):
-            return ""
-        return str(self._folders.dashboard(handle_of(order.key)))
+    def _engine_grace_s(self, spec: TaskSpec) -> float:
+        """Return what a task may take to save when the engine of its allocation ends it."""
+        seat = self._settings.allocation
+        return 0.0 if seat is None else max(0.1, min(spec.stop_grace_s, seat.grace_s))
 
     def _short_tmp(self, folder: TaskFolder) -> str:
         """A short path of TMPDIR. A sandbox shows it as /tmp anyway."""

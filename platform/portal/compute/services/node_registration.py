@@ -75,19 +75,22 @@ def create_allocation_tokens(
     same for the same names. Idempotent.
     """
     secrets = [allocation_join_secret(name) for name in names]
-    JoinToken.objects.bulk_create(
-        [
-            JoinToken(
-                token_hash=hash_of(secret),
-                node_name=name,
-                pool=pool,
-                reserved_for=reserved_for,
-                expires_at=clock.now() + valid_for,
-            )
-            for name, secret in zip(names, secrets, strict=True)
-        ],
-        ignore_conflicts=True,
-    )
+    hashes = {hash_of(secret): name for name, secret in zip(names, secrets, strict=True)}
+    tokens = JoinToken.objects.filter(token_hash__in=hashes)
+    known = set(tokens.values_list("token_hash", flat=True))
+    new = [
+        JoinToken(
+            token_hash=token_hash,
+            node_name=name,
+            pool=pool,
+            reserved_for=reserved_for,
+            expires_at=clock.now() + valid_for,
+        )
+        for token_hash, name in hashes.items()
+        if token_hash not in known
+    ]
+    if new:
+        JoinToken.objects.bulk_create(new, ignore_conflicts=True)
     return secrets
 
 

@@ -26,7 +26,8 @@ class Allocation(Row):
     `epoch` is that of the placement to come. `handle` is the engine's name of it, empty until the
     engine has answered. `account` is whose work it is there, where that differs. `detail` is the
     engine's own text: why it waits, how it ended. `stopped_at` is when the engine was first asked
-    to end it. `limit_at` is when it reaches the engine's time limit, once that is known.
+    to end it. `limit_at` is when it reaches the engine's time limit, once that is known. `batch`
+    is the name of those that are ordered together, if any, and `place` its number in there.
     """
 
     id = IdField("alloc")
@@ -36,6 +37,8 @@ class Allocation(Row):
     state = models.CharField(max_length=16, default=AllocationState.ORDERED)
     handle = models.CharField(max_length=200, blank=True)
     account = models.CharField(max_length=64, blank=True)
+    batch = models.CharField(max_length=64, blank=True)
+    place = models.PositiveIntegerField(default=0)
     detail = models.CharField(max_length=500, blank=True)
     cause = models.CharField(max_length=16, blank=True)
     stopped_at = models.DateTimeField(null=True, blank=True)

@@ -11,21 +11,32 @@ Formats: https://slurm.schedmd.com/squeue.html, https://slurm.schedmd.com/sacct.
 import re
 import shlex
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from portal.compute.adapters.engines.slurm.arrays import (
+    expanded,
+    handles_of,
+    is_element,
+    master_of,
+    masters_of,
+    spec_of,
+)
 from portal.compute.adapters.engines.slurm.reports import (
     HANDLE,
     JobLine,
+    cancelled_while_waiting,
+    full_reason,
     is_over,
     is_temporary,
     report_on,
 )
 from portal.compute.adapters.engines.slurm.script import (
     batch_script,
-    comment_of,
+    comment_of_all,
     cpus_of,
     gres_of,
     memory_mib_of,
@@ -35,10 +46,13 @@ from portal.compute.adapters.engines.slurm.settings import SlurmSettings
 from portal.compute.engines import (
     AllocationOrder,
     AllocationReport,
+    Answer,
     EngineAway,
+    EngineFull,
     EngineRefused,
     Owner,
     Usage,
+    submit_each,
 )
 
 _PATIENCE_S: Final = 20.0
@@ -59,20 +73,19 @@ class SlurmEngine:
 
     def submit(self, order: AllocationOrder) -> str:
         """Submit a batch job, unless one of this name exists. Raises EngineRefused, EngineAway."""
-        if handle := self._find(order.name):
-            return handle
-        done = self._run(
-            "sbatch", *self._options(order), script=self._script(order), account=order.account
-        )
-        if done.returncode:
-            text = _last_line(done.stderr)
-            if is_temporary(text):
-                raise EngineAway(text)
-            raise EngineRefused(text)
-        handle = done.stdout.strip().partition(";")[0]
-        if not HANDLE.fullmatch(handle):
-            raise EngineAway(f"sbatch printed {done.stdout[:100]!r} instead of the number of a job")
-        return handle
+        lines = self._find([order.name])
+        return lines[0].handle if lines else self._submit(order.name, [order])
+
+    def submit_many(self, batch: str, orders: Sequence[AllocationOrder]) -> Mapping[str, Answer]:
+        """Submit an array, or batch jobs where Slurm refuses that. Raises EngineAway."""
+        lines = self._find([batch, *(order.name for order in orders)])
+        answers: dict[str, Answer] = dict(handles_of(batch, orders, lines))
+        left = [order for order in orders if order.name not in answers]
+        if len(left) > 1:
+            with suppress(EngineRefused, EngineFull):
+                array = self._submit(batch, left)
+                return answers | {order.name: f"{array}_{order.place}" for order in left}
+        return answers | submit_each(lambda order: self._submit(order.name, [order]), left)
 
     def look(self, handles: Sequence[str]) -> Mapping[str, AllocationReport]:
         """Report on jobs: those that wait or run by squeue, the others by sacct."""
@@ -107,22 +120,46 @@ class SlurmEngine:
         """Return what the accounting of the site has of ended jobs."""
         done = self._run(
             *("sacct", "--noheader", "--parsable2", "--allocations", "--duplicates"),
-            *(f"--jobs={','.join(handles)}", "--starttime=now-30days"),
-            "--format=JobIDRaw,State,End,ElapsedRaw,CPUTimeRAW,AllocNodes,AllocTRES",
+            *(f"--jobs={','.join(masters_of(handles))}", "--starttime=now-30days"),
+            "--format=JobID,State,End,ElapsedRaw,CPUTimeRAW,AllocNodes,AllocTRES",
         )
         if done.returncode:
             if _has_no_accounting(done.stderr):
                 return {}
             raise EngineAway(_last_line(done.stderr))
-        return _usages(done.stdout)
+        usages = _usages(done.stdout)
+        return {handle: usages[handle] for handle in handles if handle in usages}
 
     # Orders
 
-    def _options(self, order: AllocationOrder) -> list[str]:
-        settings = self._settings
+    def _submit(self, name: str, orders: Sequence[AllocationOrder]) -> str:
+        """Submit one order, or an array, and return its number.
+
+        Raises EngineRefused, EngineFull, EngineAway.
+        """
+        done = self._run(
+            *("sbatch", *self._options(name, orders)),
+            script=self._script(orders),
+            account=orders[0].account,
+        )
+        if done.returncode:
+            text = _last_line(done.stderr)
+            if full := full_reason(done.stderr):
+                raise EngineFull(full)
+            if is_temporary(text):
+                raise EngineAway(text)
+            raise EngineRefused(text)
+        number = done.stdout.strip().partition(";")[0]
+        if not number.isdecimal():
+            raise EngineAway(f"sbatch printed {done.stdout[:100]!r} instead of the number of a job")
+        return number
+
+    def _options(self, name: str, orders: Sequence[AllocationOrder]) -> list[str]:
+        settings, order = self._settings, orders[0]
         options = {
-            "job-name": order.name,
-            "comment": comment_of(order),
+            "job-name": name,
+            "comment": comment_of_all(orders),
+            "array": spec_of(orders) if len(orders) > 1 else "",
             "nodes": f"{order.tasks}",
             "ntasks": f"{order.tasks}",
             "ntasks-per-node": "1",
@@ -141,44 +178,51 @@ class SlurmEngine:
         given = [f"--{name}={value}" for name, value in options.items() if value]
         return ["--parsable", "--no-requeue", "--export=NIL", *given]
 
-    def _script(self, order: AllocationOrder) -> str:
+    def _script(self, orders: Sequence[AllocationOrder]) -> str:
         return batch_script(
-            order,
+            orders,
             self._settings,
             url=self._url,
             python=self._python,
             task_python=self._task_python,
         )
 
-    def _find(self, name: str) -> str:
-        """Return the number of the job with this name, "" if Slurm knows none."""
-        lines = self._lines("squeue", "--noheader", f"--name={name}", "--states=all", _FORMAT)
-        if not lines:
+    def _find(self, names: Sequence[str]) -> list[JobLine]:
+        """Return the jobs with these names, and the elements of arrays."""
+        choice = f"--name={','.join(names)}"
+        lines = self._lines(*_SQUEUE, choice)
+        if {line.name for line in lines} != set(names):
             # Jobs of which squeue knows no more, without accounting none.
-            lines = self._accounted(f"--name={name}")
-        return lines[0].handle if lines else ""
+            lines += self._accounted(choice) or []
+        return lines
 
     # Reports
 
     def _queued(self, handles: Sequence[str]) -> dict[str, AllocationReport]:
-        numbers = ",".join(handles)
-        lines = self._lines("squeue", "--noheader", f"--jobs={numbers}", "--states=all", _FORMAT)
+        lines = self._lines(*_SQUEUE, f"--jobs={','.join(masters_of(handles))}")
         now = datetime.now(UTC)
         return {line.handle: report_on(_with_limit(line, now)) for line in lines}
 
-    def _ended(self, handles: Iterable[str]) -> dict[str, AllocationReport]:
-        lines = self._accounted(f"--jobs={','.join(handles)}")
-        return {line.handle: report_on(line) for line in lines}
+    def _ended(self, handles: Sequence[str]) -> dict[str, AllocationReport]:
+        lines = self._accounted(f"--jobs={','.join(masters_of(handles))}")
+        if lines is None:
+            return {}
+        reports = {line.handle: report_on(line) for line in lines}
+        arrays = {master_of(line.handle) for line in lines}
+        for handle in handles:
+            if handle not in reports and is_element(handle) and master_of(handle) in arrays:
+                reports[handle] = cancelled_while_waiting()
+        return reports
 
-    def _accounted(self, choice: str) -> list[JobLine]:
-        """Ask the accounting, where the site has one."""
+    def _accounted(self, choice: str) -> list[JobLine] | None:
+        """Ask the accounting. None where the site has none."""
         done = self._run(
             *("sacct", "--noheader", "--parsable2", "--allocations", "--duplicates", choice),
-            *("--starttime=now-30days", "--format=JobIDRaw,State,Reason,Elapsed,Timelimit"),
+            *("--starttime=now-30days", "--format=JobID,State,Reason,Elapsed,Timelimit,JobName"),
         )
         if done.returncode:
             if _has_no_accounting(done.stderr):
-                return []
+                return None
             raise EngineAway(_last_line(done.stderr))
         return _parsed(done.stdout)
 
@@ -188,7 +232,7 @@ class SlurmEngine:
             if "Invalid job id" in done.stderr:
                 return []
             raise EngineAway(_last_line(done.stderr))
-        return _parsed(done.stdout)
+        return _parsed("\n".join(map(_queued_line, done.stdout.splitlines())))
 
     def _run(
         self, *command: str, script: str = "", account: str = ""
@@ -221,20 +265,36 @@ class SlurmEngine:
             raise EngineAway(f"{command[0]} did not answer within {_PATIENCE_S:g} s") from error
 
 
-_FORMAT: Final = f"--format={_SEPARATOR.join(('%A', '%T', '%r', '%M', '%l'))}"
+# Elements of arrays on lines of their own. The third column is the index, or "N/A".
+_SQUEUE: Final = (
+    *("squeue", "--noheader", "--array", "--states=all"),
+    f"--format={_SEPARATOR.join(('%F', '%K', '%T', '%r', '%M', '%l', '%j'))}",
+)
+
+
+def _queued_line(line: str) -> str:
+    """Return a line of squeue as sacct writes them, with one column for job and element."""
+    number, _, rest = line.strip().partition(_SEPARATOR)
+    index, _, rest = rest.partition(_SEPARATOR)
+    return f"{number}{'' if index == 'N/A' else f'_{index}'}{_SEPARATOR}{rest}"
 
 
 def _parsed(text: str) -> list[JobLine]:
     lines = []
     for line in text.splitlines():
-        handle, _, rest = line.strip().partition(_SEPARATOR)
+        column, _, rest = line.strip().partition(_SEPARATOR)
         state, _, rest = rest.partition(_SEPARATOR)
-        reason, _, times = rest.partition(_SEPARATOR)
-        elapsed, _, limit = times.partition(_SEPARATOR)
-        if HANDLE.fullmatch(handle):
-            # sacct writes "CANCELLED by 1001".
-            state = state.partition(" ")[0].rstrip("+")
-            lines.append(JobLine(handle, state, reason.strip(), _seconds(elapsed), _seconds(limit)))
+        reason, _, rest = rest.partition(_SEPARATOR)
+        elapsed, _, rest = rest.partition(_SEPARATOR)
+        limit, _, name = rest.partition(_SEPARATOR)
+        # sacct writes "CANCELLED by 1001".
+        state = state.partition(" ")[0].rstrip("+")
+        times = _seconds(elapsed), _seconds(limit)
+        lines += [
+            JobLine(handle, state, reason.strip(), *times, name=name)
+            for handle in expanded(column)
+            if HANDLE.fullmatch(handle)
+        ]
     return lines
 
 

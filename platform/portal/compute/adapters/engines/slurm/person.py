@@ -20,10 +20,12 @@ from portal.compute.engines import (
     AllocationOrder,
     AllocationPhase,
     AllocationReport,
+    Answer,
     EngineAway,
     EngineRefused,
     Owner,
     Usage,
+    submit_each,
 )
 from portal.compute.lifecycle import HelperRequestState
 from portal.compute.models import HelperRequest
@@ -64,9 +66,9 @@ class SlurmPersonEngine(SlurmEngine):
 
         Raises AllocationDelayed until then, and EngineRefused.
         """
-        options = dict(_option(word) for word in self._options(order) if "=" in word)
+        options = dict(_option(word) for word in self._options(order.name, [order]) if "=" in word)
         arguments = {"options": {name: options[name] for name in options.keys() - _FIXED}}
-        script = self._script(order)
+        script = self._script([order])
         row = self._put(order.person, HelperOperation.SUBMIT, order.name, arguments, script)
         if row.answer is None:
             if row.state == HelperRequestState.ANSWERED:
@@ -79,6 +81,10 @@ class SlurmPersonEngine(SlurmEngine):
             ask_again(row, arguments, script)
             raise AllocationDelayed(text)
         return f"{row.answer['handle']}@{order.person}"
+
+    def submit_many(self, batch: str, orders: Sequence[AllocationOrder]) -> Mapping[str, Answer]:
+        """Order jobs one by one: a helper submits no arrays."""
+        return submit_each(self.submit, orders)
 
     def look(self, handles: Sequence[str]) -> Mapping[str, AllocationReport]:
         """Report on jobs by the last answer of each person's helper, and ask it again."""

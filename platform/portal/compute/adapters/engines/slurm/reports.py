@@ -8,7 +8,8 @@ from typing import Final
 
 from portal.compute.engines import AllocationPhase, AllocationReport, EndCause
 
-HANDLE: Final = re.compile(r"[0-9]{1,18}")
+# The number of a job, with the index of an element of an array.
+HANDLE: Final = re.compile(r"[0-9]{1,18}(_[0-9]{1,7})?")
 _WAITING: Final = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD"})
 _GRANTED: Final = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "STAGE_OUT"})
 _CAUSES: Final[Mapping[str, EndCause]] = {
@@ -57,6 +58,8 @@ _TEMPORARY: Final = (
     "unspecified error",
 )
 
+_FULL: Final = re.compile(r"\b(?:Assoc|QOS)\w*Submit\w*")
+
 
 @dataclass(frozen=True)
 class JobLine:
@@ -71,6 +74,7 @@ class JobLine:
     elapsed_s: int = 0
     # 0 where it has none, or none is known.
     limit_s: int = 0
+    name: str = ""
     ends_at: datetime | None = None
 
     @property
@@ -92,6 +96,20 @@ def report_on(line: JobLine) -> AllocationReport:
         cause = EndCause.TIME_LIMIT
     detail = "" if line.reason in ("None", "") else line.reason
     return AllocationReport(AllocationPhase.ENDED, f"{line.state} {detail}".strip(), cause)
+
+
+def cancelled_while_waiting() -> AllocationReport:
+    """Return the report on an element of an array that Slurm forgot, and not the others.
+
+    It forgets elements that are cancelled before they have started.
+    """
+    return AllocationReport(AllocationPhase.ENDED, "CANCELLED before its start", EndCause.CANCELLED)
+
+
+def full_reason(text: str) -> str:
+    """Return the limit on submitted jobs that an error of sbatch names, "" if it names none."""
+    match = _FULL.search(text)
+    return f"{match[0]} (its owner has as many jobs in Slurm as allowed)" if match else ""
 
 
 def is_over(state: str) -> bool:
