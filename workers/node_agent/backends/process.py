@@ -56,6 +56,7 @@ from workers.node_agent.interpreters import places_of_environment
 from workers.node_agent.isolation import Isolation
 from workers.node_agent.leftovers import remove_leftovers
 from workers.node_agent.ownership import chown_tree
+from workers.node_agent.package_archives import FetchArchive, no_archives
 from workers.node_agent.settings import AgentSettings
 from workers.node_agent.short_paths import remove_short_link, short_link
 from workers.node_agent.warm_pool import CannotFork, WarmPool, boot
@@ -149,6 +150,7 @@ class ProcessBackend:
         log: BuildLog,
         project: str | None = None,
         _code: TaskCode | None = None,
+        fetch: FetchArchive = no_archives,
     ) -> PreparedEnvironment:
         """Build the virtual environment. None stands for the default environment."""
         if spec is not None and spec.dockerfile:
@@ -157,7 +159,7 @@ class ProcessBackend:
                 ReasonCode.ENVIRONMENT_FAILED,
             )
         if spec is not None:
-            return await self._environments.ensure(spec, log, project)
+            return await self._environments.ensure(spec, log, project, fetch)
         python = self._settings.python
         if python is not None:
             prepared = PreparedEnvironment(

@@ -2,6 +2,7 @@
 
 from portal.workloads.models.allocations import Allocation, AllocationUsage
 from portal.workloads.models.leases import Lease, UsageSample
+from portal.workloads.models.package_archives import PackageArchive
 from portal.workloads.models.preemptions import Preemption
 from portal.workloads.models.shares import SchedulerTurn, Share
 from portal.workloads.models.shells import ShellSession
@@ -11,6 +12,7 @@ __all__ = [
     "Allocation",
     "AllocationUsage",
     "Lease",
+    "PackageArchive",
     "Preemption",
     "SchedulerTurn",
     "Share",
