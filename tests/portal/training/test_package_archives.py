@@ -29,6 +29,9 @@ def wheel(tmp_path: Path) -> bytes:
     return make_wheel(tmp_path, "acme_tools", "1.0").read_bytes()
 
 
+Files = dict[str, bytes | str]
+
+
 def sha256(content: bytes) -> str:
     """The digest of a file."""
     return hashlib.sha256(content).hexdigest()
@@ -51,9 +54,10 @@ def environment_of(bob: Api, files: Mapping[str, bytes | str], **changes: Any) -
 @pytest.mark.postgres
 def test_the_same_bytes_are_the_same_environment(bob: Api, wheel: bytes, tmp_path: Path) -> None:
     line = f"acme-tools @ file:{WHEEL}#sha256={sha256(wheel)}"
-    first = environment_of(bob, {"requirements.txt": f"six\n./w/{WHEEL}\n", f"w/{WHEEL}": wheel})
+    files: Files = {"requirements.txt": f"six\n./w/{WHEEL}\n", f"w/{WHEEL}": wheel}
+    first = environment_of(bob, files)
     assert first.requirements.splitlines() == [line, "six"]
-    moved = {"requirements.txt": f"six\nAcme_Tools @ file:./{WHEEL}\n", WHEEL: wheel}
+    moved: Files = {"requirements.txt": f"six\nAcme_Tools @ file:./{WHEEL}\n", WHEEL: wheel}
     assert environment_of(bob, moved) == first
     (tmp_path / "other").mkdir()
     other = make_wheel(tmp_path / "other", "acme_tools", "1.0", {"more.py": "x = 1\n"}).read_bytes()
@@ -66,7 +70,7 @@ def test_the_same_bytes_are_the_same_environment(bob: Api, wheel: bytes, tmp_pat
 
 def test_extras_markers_hashes_and_links(bob: Api, wheel: bytes, tmp_path: Path) -> None:
     source = make_source(tmp_path, "harbour", "2.0").read_bytes()
-    files = {
+    files: Files = {
         "requirements.txt": "-r req/more.txt\n--find-links ./packages\nharbour\n",
         "req/more.txt": f'../{WHEEL}[gpu] ; python_version >= "3.11" \\\n'
         f"  --hash=sha256:{sha256(wheel)}\n",
@@ -178,7 +182,7 @@ def test_hostile_members_are_refused(bob: Api) -> None:
 def test_a_node_gets_an_archive_of_its_task_alone(
     people: Personas, bob: Api, machine: Machine, wheel: bytes
 ) -> None:
-    files = {"requirements.txt": f"./w/{WHEEL}\n", "a.bin": b"x" * 700, f"w/{WHEEL}": wheel}
+    files: Files = {"requirements.txt": f"./w/{WHEEL}\n", "a.bin": b"x" * 700, f"w/{WHEEL}": wheel}
     environment = environment_of(bob, files)
     path = f"environments/{environment.digest}/archives/{sha256(wheel)}"
     query = f"?project={people.vision.pk}"
@@ -197,7 +201,7 @@ def test_an_archive_of_another_project_does_not_exist(
     people: Personas, bob: Api, wheel: bytes
 ) -> None:
     line = f"acme-tools @ file:{WHEEL}#sha256={sha256(wheel)}"
-    files: dict[str, bytes | str] = {"requirements.txt": f"{line}\n"}
+    files: Files = {"requirements.txt": f"{line}\n"}
     problem = json_of(submitted(bob, files))
     assert problem["code"] == "unknown_archive"
     assert f"./wheels/{WHEEL}" in problem["next_step"]
@@ -215,7 +219,7 @@ def test_an_archive_of_another_project_does_not_exist(
 
 
 def test_a_clone_installs_the_same_archive(bob: Api, wheel: bytes) -> None:
-    files = {"requirements.txt": f"./{WHEEL}", WHEEL: wheel}
+    files: Files = {"requirements.txt": f"./{WHEEL}", WHEEL: wheel}
     job = json_of(submitted(bob, files))
     clone = json_of(bob.post(f"projects/vision/jobs/{job['workload']['id']}/clone", {}))
     assert clone["workload"]["environment"] == job["workload"]["environment"]

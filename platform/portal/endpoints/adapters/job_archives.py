@@ -57,10 +57,11 @@ def _archives_of_job(project: Project, run_id: str) -> list[LocalArchive]:
         return []
     lines = parse_canonical(environment.requirements, has_archives=True)
     archives = [line.archive for line in lines if line.sha256 and line.archive is not None]
+    named = [(archive, _named(archive.file_name)) for archive in archives]
     return [
-        archive if archive.name else replace(archive, name=named[0])
-        for archive in archives
-        if archive.name or (named := _named(archive.file_name))
+        replace(archive, name=archive.name or (parsed[0] if parsed else ""))
+        for archive, parsed in named
+        if archive.name or parsed
     ]
 
 
