@@ -27,14 +27,11 @@ def with_required_hashes(lock: str, required: Mapping[str, set[str]]) -> str | N
     """
     lines = []
     for line in _CONTINUED.sub(" ", lock).splitlines():
-        name = _NAME.match(line)
-        allowed = required.get(_normalized(name[0])) if name is not None else None
-        if allowed is None:
-            lines.append(line)
-            continue
-        hashes = sorted(allowed.intersection(_HASH.findall(line)))
-        if not hashes:
-            return None
+        name, hashes = _NAME.match(line), _HASH.findall(line)
+        if name is not None and _normalized(name[0]) in required:
+            hashes = sorted(required[_normalized(name[0])].intersection(hashes))
+            if not hashes:
+                return None
         package = line.partition(" --hash")[0].rstrip()
         lines.append(" \\\n    ".join([package, *(f"--hash={value}" for value in hashes)]))
     return "\n".join([*lines, ""])
