@@ -45,12 +45,12 @@ def slipway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]
     wheels.mkdir()
     for version in ("1.0", "2.0"):
         make_wheel(wheels, "lighthouse", version)
-    environ = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
     with (
         running_slipway(
             folder,
             SLIPWAY_EMBEDDED_TRACKING="true",
-            **environ,
+            PIP_NO_INDEX="1",
+            PIP_FIND_LINKS=str(wheels),
         ) as running,
         running.client("root") as root,
     ):
