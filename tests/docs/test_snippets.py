@@ -18,6 +18,7 @@ from django.core.management import get_commands
 
 import slipway
 from slipway.cli.main import app
+from tests.docs.not_typed import NOT_TYPED
 from tests.docs.pages import Snippet, every_snippet
 from tests.live import ROOT
 
@@ -33,6 +34,14 @@ TYPED = {
     "docs/quickstart.md": "tests/integration/browser/test_walks_of_pages.py",
     "docs/predictions.md": "tests/integration/browser/test_walks_of_pages.py",
     "docs/training.md": "tests/slipway/test_docs_training.py",
+    **dict.fromkeys(
+        (
+            *("README.md", "docs/environments.md", "docs/models.md", "docs/node-groups.md"),
+            *("docs/pipelines.md", "docs/reports.md", "docs/schedules.md"),
+            *("docs/service-accounts.md", "docs/sweeps.md"),
+        ),
+        "tests/integration/test_commands_of_pages.py",
+    ),
 }
 
 
@@ -62,6 +71,25 @@ def test_what_says_that_it_is_typed_is_typed_by_a_test() -> None:
     assert {snippet.page for snippet in every_snippet() if snippet.language == "sh"} == set(TYPED)
     untold = [page for page, test in TYPED.items() if Path(page).name not in _text(test)]
     assert not untold
+
+
+def test_what_no_test_types_has_a_reason_and_is_still_on_its_page() -> None:
+    untyped = [snippet for snippet in every_snippet() if snippet.language in ("bash", "console")]
+    without_reason = [
+        f"{snippet}: {snippet.text.splitlines()[0]}"
+        for snippet in untyped
+        if sum(map(snippet.text.startswith, NOT_TYPED.get(snippet.page, {}))) != 1
+    ]
+    assert not without_reason, "type them in a test (sh), or say in not_typed.py why not"
+    gone = [
+        f"{page}: {beginning}"
+        for page, beginnings in NOT_TYPED.items()
+        for beginning in beginnings
+        if not any(
+            snippet.page == page and snippet.text.startswith(beginning) for snippet in untyped
+        )
+    ]
+    assert not gone, "these snippets are no longer there, or are typed now"
 
 
 def _text(path: str) -> str:

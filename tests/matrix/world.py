@@ -113,6 +113,8 @@ PARAMETERS = {
     "/workloads/{workload}": Parameter("workload", f"wl_{MISSING_ULID}"),
     "/snapshots/{digest}": Parameter("snapshot", "0" * 64),
     "/environments/{digest}": Parameter("environment", "0" * 64),
+    # One that the environment does not name.
+    "/archives/{sha256}": Parameter("snapshot", "0" * 64),
     "/environments/{environment}": Parameter("named environment", "no-such-environment"),
     "/named-environments/{environment}": Parameter("named environment", "no-such-environment"),
     "/named-environments/{environment}/versions/{number}": Parameter(

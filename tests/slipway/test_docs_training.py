@@ -122,7 +122,7 @@ def test_the_cells_run_one_after_the_other(
 
 @pytest.mark.thorough
 def test_the_commands_run_one_after_the_other(server: TrainingServer, tmp_path: Path) -> None:
-    assert len(SHELL) == 5
+    assert len(SHELL) == 7
     (tmp_path / "code" / "dev.txt").write_text("six\n")
     slipway = f'slipway() {{ {sys.executable} -m slipway "$@"; }}\n'
     done = subprocess.run(
@@ -131,7 +131,7 @@ def test_the_commands_run_one_after_the_other(server: TrainingServer, tmp_path: 
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "code" / "rank0.log").read_bytes() == b"y = 3.00 x + 1.00\n"
@@ -139,6 +139,7 @@ def test_the_commands_run_one_after_the_other(server: TrainingServer, tmp_path: 
         {"lr": "0.2"},
         *[{}] * 5,
         {"lr": "0.2"},
+        *[{}] * 3,
         None,
         {"lr": "0.3"},
         None,

@@ -29,7 +29,14 @@ _H = "a" * 64
         ("-c pins.txt", LineKind.CONSTRAINTS, "pins.txt"),
         ("-e .[dev]", LineKind.PROJECT, ".[dev]"),
         ("./lib", LineKind.PROJECT, "./lib"),
-        ("wheels/acme-1.0-py3-none-any.whl", LineKind.WHEEL, None),
+        ("wheels/acme-1.0-py3-none-any.whl", LineKind.ARCHIVE, None),
+        ("./acme-1.0-py3-none-any.whl[gpu] ; python_version < '3.13'", LineKind.ARCHIVE, None),
+        (f"./acme-1.0-py3-none-any.whl --hash=sha256:{_H}", LineKind.ARCHIVE, None),
+        ("acme[a,b] @ file:./w/acme-1.0-py3-none-any.whl", LineKind.ARCHIVE, None),
+        ("file:w/acme-1.0.tar.gz#egg=acme", LineKind.ARCHIVE, None),
+        ("dist/acme-1.0.tar.gz", LineKind.ARCHIVE, None),
+        ("--find-links ./wheels", LineKind.LOCAL_LINKS, "./wheels"),
+        ("-f file:wheels", LineKind.LOCAL_LINKS, "file:wheels"),
         ("-i https://p.example.org/wheels", LineKind.INDEX, "https://p.example.org/wheels"),
         ("--extra-index-url=https://p.example.org/s", LineKind.EXTRA_INDEX, None),
         ("-f https://p.example.org/links.html", LineKind.FIND_LINKS, None),
@@ -56,13 +63,15 @@ def test_what_pip_accepts_is_understood(text: str, kind: LineKind, value: str | 
         ("/srv/me/x", 1, "no such folder of your machine", "by its path from there"),
         ("hg+https://h/x#egg=x", 1, "no other version control", "git repository"),
         ("--trusted-host h", 1, "administrator", "pip configuration"),
-        ("--find-links ./wheels", 1, "not the address of an index", "https://"),
+        ("--find-links /srv/wheels", 1, "not the address of an index", "https://"),
+        ("./w/acme 1.0.whl", 1, "no line for an archive", "acme[gpu] @ file:./wheels/"),
+        ("acme @ file:./a-1.0.tar.gz#subdirectory=x", 1, "#subdirectory", "NAME @ file:PATH"),
+        ("./../acme-1.0.whl && id", 1, "no line for an archive", "For example"),
         ("--index-url https://u:secret@h/s", 1, "a password", "secret of the project"),
         ("-r https://h/r.txt", 1, "may change between two builds", "submitted folder"),
         ("six==${VERSION}", 1, "do not travel", "value itself"),
         ("six --install-option=x", 1, "other than --hash", ""),
         ("six ; import os", 1, "marker has an unknown form", "python_version"),
-        ("dist/acme-1.0.tar.gz", 1, "not built", "-e ./acme"),
         ("--wish", 1, "--wish is not supported", ""),
     ],
 )
@@ -79,6 +88,31 @@ def test_a_refusal_names_the_line_the_reason_and_the_way(
 def test_requirements_without_a_folder_name_no_files() -> None:
     (line,) = parse_canonical("--constraint six==1.0")
     assert (line.kind, line.text) == (LineKind.CONSTRAINT, "--constraint six==1.0")
-    for text in ("-r base.txt", "-e .", "./a-1-py3-none-any.whl", "-c pins.txt"):
+    stored = f"acme @ file:acme-1.0-py3-none-any.whl#sha256={_H}"
+    files = ("-r base.txt", "-e .", "./a-1-py3-none-any.whl", "-c pins.txt", "-f wheels", stored)
+    for text in files:
         with pytest.raises(RequirementRefused, match="came without files"):
             parse_canonical(text)
+
+
+def test_an_archive_is_named_by_its_digest_and_not_by_its_path() -> None:
+    (line,) = parse_lines("acme[gpu]@ file:./w/acme-1.0-py3-none-any.whl ; python_version > '3'")
+    assert line.archive is not None
+    canonical = line.archive.canonical(_H)
+    assert canonical == (
+        f"acme[gpu] @ file:acme-1.0-py3-none-any.whl#sha256={_H} ; python_version > '3'"
+    )
+    links = f"--find-links file:acme-1.0.tar.gz#sha256={_H}"
+    lines = parse_canonical(f"{canonical}\n{links}", has_archives=True)
+    assert [line.sha256 for line in lines] == [_H, _H]
+    assert [line.text for line in lines] == [canonical, links]
+    for text in (
+        f"acme @ file:w/acme-1.0-py3-none-any.whl#sha256={_H}",
+        f"acme @ file:acme%2F-1.0.whl#sha256={_H}",
+        f"acme @ file:acme-1.0.whl#sha256={_H}&sha256={'b' * 64}",
+        "acme @ file:acme-1.0.whl",
+        f"file:acme-1.0-py3-none-any.whl#sha256={_H}",
+        f"-f file:w/acme-1.0-py3-none-any.whl#sha256={_H}",
+    ):
+        with pytest.raises(RequirementRefused, match="came without files"):
+            parse_canonical(text, has_archives=True)

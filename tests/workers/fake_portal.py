@@ -106,6 +106,7 @@ class PortalState:
         # What is answered instead of a checkpoint, once each, before it is given as it is.
         self.bad_checkpoints: list[bytes] = []
         self.environments: dict[str, EnvironmentSpec] = {}
+        self.archives: dict[str, bytes] = {}
         self.environment_reports: dict[str, list[EnvironmentReport]] = defaultdict(list)
         self.refused_tasks: set[str] = set()
         self.breaches: list[str] = []
@@ -331,6 +332,9 @@ class _Handler(BaseHTTPRequestHandler):
                 return self.state.snapshots[digest]
             case ["environments", digest] if digest in self.state.environments:
                 return self.state.environments[digest]
+            case ["environments", digest, "archives", sha256]:
+                if digest in self.state.environments and sha256 in self.state.archives:
+                    return self.state.archives[sha256]
             case ["checkpoints", task_id, _, step]:
                 if self.state.bad_checkpoints:
                     return self.state.bad_checkpoints.pop()

@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import signal
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,8 +184,10 @@ def _lower_priority(pid: int) -> None:
 
 
 def _environment(step: BuildStep) -> dict[str, str]:
+    variables = build_variables() if step.network else {}
     return {
-        **(build_variables() if step.network else {}),
+        **variables,
+        **_certificates_of_git(variables),
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "HOME": str(step.scratch),
         "TMPDIR": str(step.scratch),
@@ -193,6 +196,13 @@ def _environment(step: BuildStep) -> dict[str, str]:
         "UV_HTTP_TIMEOUT": str(_UV_WAITS_S),
         "MLFLOW_DISABLE_TELEMETRY": "true",
     }
+
+
+def _certificates_of_git(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variable that has git trust the authorities that pip trusts."""
+    names = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+    files = [variables[name] for name in names if variables.get(name)]
+    return {"GIT_SSL_CAINFO": files[0]} if files else {}
 
 
 def _files_of_variables() -> list[str]:

@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -13,6 +14,7 @@ from workers.launcher.atomic_files import read_json, write_atomically
 from workers.node_agent.backends.base import Backend, PreparedEnvironment, TaskCode
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import checked_digest, checked_name
+from workers.node_agent.package_archives import fetch_archive
 from workers.node_agent.portal import Portal
 from workers.portal_client.backoff import Backoff, retry_until_answered
 from workers.portal_client.client import PortalError, PortalRefused, PortalUnreachable
@@ -230,7 +232,8 @@ class EnvironmentBuilds:
         last = ""
         try:
             scoped_to = project if from_source else None
-            prepared = await backend.prepare(spec, build_log, scoped_to, code)
+            fetch = partial(fetch_archive, self._portal, spec.digest, scope)
+            prepared = await backend.prepare(spec, build_log, scoped_to, code, fetch)
         except StartError as error:
             last = f"\n{error}\n"
             raise

@@ -9,12 +9,11 @@ import hashlib
 import logging
 import os
 import re
-import secrets
 import shutil
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +22,7 @@ from slipway.schemas.workloads import ReasonCode
 from workers.launcher.processes import boot_id, uptime_s
 from workers.node_agent.backends.base import BuildLog, PreparedEnvironment
 from workers.node_agent.build_disk import BuildDisk
+from workers.node_agent.build_plan import BuildPlan
 from workers.node_agent.build_steps import BuildSteps, StepFailed, build_variables
 from workers.node_agent.build_verification import Skeleton, break_hard_links, seal, skeleton_of
 from workers.node_agent.bytecode import first_compile_commands, remaining_compile_command
@@ -44,6 +44,7 @@ from workers.node_agent.installation import (
 from workers.node_agent.interpreters import Interpreter, describe_interpreter, find_interpreters
 from workers.node_agent.isolation import Isolation
 from workers.node_agent.manifests import ContentChanged, sealed_status
+from workers.node_agent.package_archives import FetchArchive, no_archives
 from workers.node_agent.requirement_lines import NodeRequirements, checked_requirements
 from workers.node_agent.sdk_packages import SdkPackages
 from workers.node_agent.settings import AgentSettings
@@ -87,11 +88,16 @@ class VirtualEnvironments:
         return self._steps.running
 
     async def ensure(
-        self, spec: EnvironmentSpec, build_log: BuildLog, project: str | None = None
+        self,
+        spec: EnvironmentSpec,
+        build_log: BuildLog,
+        project: str | None = None,
+        fetch: FetchArchive = no_archives,
     ) -> PreparedEnvironment:
         """The environment with its interpreter, built now if it is not there. Raises StartError.
 
-        Without a project it consists of wheels alone, like all that projects share.
+        Without a project it consists of wheels alone, like all that projects share. `fetch` gets
+        the archives that the requirements name by their digests.
         """
         digest = checked_digest(spec.digest, "environment")
         shared = self._folders.environments / digest
@@ -100,26 +106,29 @@ class VirtualEnvironments:
             checked_name(project, "persistent key")
             own = self._folders.project_environments / project / digest
         if spec.conda:
-            return await self._ensure_conda(spec, build_log, own, project)
+            return await self._ensure_conda(spec, build_log, own, project, fetch)
         for home in filter(None, (shared, own)):
             published = await self._ready(home)
             if published is not None:
                 return published
         requirements = checked_requirements(spec.requirements, spec.secrets)
-        build = _Build(shared, spec.python, requirements, None, build_log)
-        if own is None and requirements.accounts:
+        build = BuildPlan(shared, spec.python, requirements, None, build_log, fetch=fetch)
+        if own is None and (requirements.accounts or requirements.archives):
             raise _failed(
-                "packages of an index with an account belong to one project, and this node builds "
-                "for all projects alone"
+                "packages of an index with an account, and archives of the code, belong to one "
+                "project, and this node builds for all projects alone"
             )
         if own is None:
             try:
                 return await self._ensure_in(build)
             except NeedsSource as error:
                 raise error.__cause__ or _failed("something has no wheel") from error
-        # Files from an index with an account are the project's alone, too.
+        # Files of the code, or from an index with an account, are the project's alone, too.
         is_of_project = (
-            direct_addresses(requirements.text) or requirements.from_source or requirements.accounts
+            direct_addresses(requirements.text)
+            or requirements.from_source
+            or requirements.accounts
+            or requirements.archives
         )
         wheels = ""
         if not is_of_project:
@@ -138,17 +147,22 @@ class VirtualEnvironments:
             return await self._ensure_in(build)
 
     async def _ensure_conda(
-        self, spec: EnvironmentSpec, build_log: BuildLog, own: Path | None, project: str | None
+        self,
+        spec: EnvironmentSpec,
+        build_log: BuildLog,
+        own: Path | None,
+        project: str | None,
+        fetch: FetchArchive,
     ) -> PreparedEnvironment:
         if own is None:
             raise _failed("packages of conda belong to one project, and this node builds for all")
         plan = plan_of(spec.conda, spec.conda_locked)
         pip = plan.pip if " --hash=" not in spec.requirements else ""
         requirements = checked_requirements(pip or spec.requirements, spec.secrets)
-        build = _Build(own, "", requirements, project, build_log, conda=plan)
+        build = BuildPlan(own, "", requirements, project, build_log, conda=plan, fetch=fetch)
         return await self._ready(own) or await self._ensure_in(build)
 
-    async def _ensure_in(self, build: "_Build") -> PreparedEnvironment:
+    async def _ensure_in(self, build: BuildPlan) -> PreparedEnvironment:
         """Build unless another task has. Raises NeedsSource, and StartError."""
         build.home.mkdir(mode=0o711, parents=True, exist_ok=True)
         for folder in (build.home, build.home.parent):
@@ -225,14 +239,15 @@ class VirtualEnvironments:
 
     # Build
 
-    async def _build(self, build: "_Build") -> None:
+    async def _build(self, build: BuildPlan) -> None:
         if build.conda is not None:
             await self._build_of_conda(build, build.conda)
             return
         base = await self._interpreter(build.python)
-        attempt, scratch = await asyncio.to_thread(self._create_attempt, build)
+        attempt, scratch = await asyncio.to_thread(build.create_attempt)
         site = Site(attempt, scratch, base, build.project)
         try:
+            build = await build.with_archives(scratch)
             site = await self._with_indexes(site, build.requirements)
             locked = ""
             if build.project is not None or not build.requirements.text.strip():
@@ -259,15 +274,16 @@ class VirtualEnvironments:
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
         self._publish(site, fingerprint, size_bytes, locked, build)
 
-    async def _build_of_conda(self, build: "_Build", plan: CondaPlan) -> None:
+    async def _build_of_conda(self, build: BuildPlan, plan: CondaPlan) -> None:
         """Build an environment whose interpreter is a package. Only steps of the project run it."""
-        attempt, scratch = await asyncio.to_thread(self._create_attempt, build)
+        attempt, scratch = await asyncio.to_thread(build.create_attempt)
         own = Interpreter(attempt / "bin" / "python", "", ())
         site, skeleton = Site(attempt, scratch, own, build.project), Skeleton(None, {})
         try:
             installed = await self._conda.install(site, plan, build.log)
             site = replace(site, base=replace(own, version=installed.python))
             pip = ""
+            build = await build.with_archives(scratch)
             if build.requirements.text.strip():
                 site = await self._with_indexes(site, build.requirements)
                 pip = await self._installer.install_beside(site, build.log)
@@ -295,7 +311,7 @@ class VirtualEnvironments:
         fingerprint: str,
         size_bytes: int,
         locked: str,
-        build: "_Build",
+        build: BuildPlan,
         variables: Mapping[str, str] | None = None,
     ) -> EnvironmentRecord:
         build.log.write(f"Ready: {size_bytes >> 20} MiB.\n")
@@ -422,27 +438,6 @@ class VirtualEnvironments:
         finally:
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
 
-    def _create_attempt(self, build: "_Build") -> tuple[Path, Path]:
-        """Folders for a new attempt to build, in place of what earlier ones left unfinished."""
-        home = build.home
-        for old in home.glob("attempt-*"):
-            shutil.rmtree(old, ignore_errors=True)
-        for manifest in home.glob("manifest-*"):
-            manifest.unlink()
-        (home / "compiled").unlink(missing_ok=True)
-        attempt = home / f"attempt-{secrets.token_hex(4)}"
-        scratch = home / f"{attempt.name}.tmp"
-        attempt.mkdir(mode=0o755)
-        scratch.mkdir(mode=0o700)
-        text = build.requirements.file(has_indexes=False)
-        (scratch / "requirements.txt").write_text(text, "utf-8")
-        (scratch / "constraints.txt").write_text(build.requirements.constraints, "utf-8")
-        # The scratch folder is the home of each step, where uv and pip look for it.
-        netrc = scratch / ".netrc"
-        netrc.touch(mode=0o600)
-        netrc.write_text(build.requirements.netrc, "utf-8")
-        return attempt, scratch
-
     async def _interpreter(self, version: str) -> Interpreter:
         match = _PYTHON.fullmatch(version)
         if match is None:
@@ -459,24 +454,6 @@ class VirtualEnvironments:
             f"this node has no Python {name} (it has {', '.join(sorted(interpreters)) or 'none'}). "
             f"Administrators: install it there, such as with `uv python install {name}`"
         )
-
-
-@dataclass(frozen=True)
-class _Build:
-    """Parameters of a build. Without a project it is for all projects, and of wheels alone.
-
-    Those may be `in_any_version` that the requirements allow, or only in the newest. `wheels` are
-    the exact versions of such a build, which one for a project has to differ from.
-    """
-
-    home: Path
-    python: str
-    requirements: NodeRequirements
-    project: str | None
-    log: BuildLog
-    in_any_version: bool = True
-    wheels: str = ""
-    conda: CondaPlan | None = None
 
 
 def _finish(site: Site, skeleton: Skeleton) -> tuple[str, int]:

@@ -22,6 +22,7 @@ from workers.node_agent.errors import StartError
 from workers.node_agent.index_hosts import HostPort
 from workers.node_agent.interpreters import Interpreter, places_of_this_interpreter
 from workers.node_agent.pip_settings import list_pip_settings
+from workers.node_agent.requirement_hashes import required_hashes, with_required_hashes
 from workers.node_agent.uv_install import (
     RequiresPip,
     arguments_of_uv,
@@ -155,7 +156,13 @@ class Installer:
             await self._steps.run(site.step(resolve, self._cache, network=True), build_log)
         except StepFailed as error:
             raise NeedsSource from error
-        return locked_requirements(read_text(lock))
+        # uv resolves without regard to the hashes that requirements have.
+        required = required_hashes(site.requirements_file.read_text("utf-8"))
+        restricted = with_required_hashes(read_text(lock), required)
+        if restricted is None:
+            raise NeedsSource
+        lock.write_text(restricted, "utf-8")
+        return locked_requirements(restricted)
 
     async def install_wheels(
         self, site: Site, locked: str, build_log: BuildLog, *, in_any_version: bool
@@ -284,6 +291,14 @@ class Installer:
 
     async def _source_by_uv(self, site: Site, build_log: BuildLog, wheels: str) -> None:
         cache, lock = site.scratch / "uv-cache", site.scratch / "resolved.txt"
+        if required_hashes(site.requirements_file.read_text("utf-8")):
+            # Only an installation compares the hashes of requirements, and before it builds.
+            install = [
+                *(*self._uv("install", str(site.python), cache), "--link-mode", "copy"),
+                *(*arguments_of_uv(site.pip), "-r", str(site.requirements_file)),
+            ]
+            await self._steps.run(site.step(install, site.attempt, network=True), build_log)
+            return
         resolve = [
             *self._uv("compile", str(site.python), cache),
             *("--generate-hashes", "--emit-build-options", "--no-header", "--no-annotate"),

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import httpx
 import pydantic
@@ -110,6 +111,16 @@ class Portal:
     async def snapshot(self, digest: str) -> AsyncIterator[AsyncIterator[bytes]]:
         """The bytes of a code snapshot, as they come."""
         async with self._stream(f"snapshots/{digest}") as blocks:
+            yield blocks
+
+    @asynccontextmanager
+    async def archive(
+        self, environment: str, project: str, digest: str
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The bytes of a wheel or source archive that an environment names, as they come."""
+        query = urlencode({"project": project})
+        path = f"environments/{environment}/archives/{digest}?{query}"
+        async with self._stream(path) as blocks:
             yield blocks
 
     async def put_checkpoint(

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlsplit
 
@@ -13,6 +14,7 @@ from slipway.requirement_files.lines import (
     RequirementRefused,
     parse_canonical,
 )
+from slipway.requirement_files.local_archives import LocalArchive
 from slipway.schemas.workloads import ReasonCode
 from workers.node_agent.errors import StartError
 
@@ -35,6 +37,8 @@ class NodeRequirements:
     requirements set, which the portal has checked against the administrator's list. `only_for_pip`
     is the reason why uv cannot install them, if there is one, and `from_source` tells that some
     package must not be a wheel. `accounts` are the name and password of indexes, by host.
+    `archives` are wheels and source archives that the requirements name by their digests, and not
+    part of the text until they are somewhere.
     """
 
     text: str
@@ -43,6 +47,39 @@ class NodeRequirements:
     only_for_pip: str = ""
     from_source: bool = False
     accounts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    archives: tuple[LocalArchive, ...] = ()
+
+    def archive_places(self) -> dict[str, LocalArchive]:
+        """Return the archives by the paths that they have in a folder.
+
+        Those without a name of a package are in folders that packages are installed from.
+        """
+        places: dict[str, LocalArchive] = {}
+        for archive in self.archives:
+            folder = archive.sha256 if archive.name else "links"
+            while f"{folder}/{archive.file_name}" in places:
+                folder += "-more"
+            places[f"{folder}/{archive.file_name}"] = archive
+        return places
+
+    def with_archives_in(self, folder: Path) -> "NodeRequirements":
+        """Return the requirements that install the archives from where they are in a folder."""
+        lines, links = [], dict[str, None]()
+        for place, archive in self.archive_places().items():
+            address = (folder / place).as_uri()
+            if archive.name:
+                marker = f" ; {archive.marker}" if archive.marker else ""
+                name = f"{archive.name}{archive.extras}"
+                lines.append(f"{name} @ {address}#sha256={archive.sha256}{marker}\n")
+            else:
+                links[address.rpartition("/")[0]] = None
+        known = [self.indexes["find-links"]] if "find-links" in self.indexes else []
+        own = {"find-links": " ".join([*known, *links])} if links else {}
+        return replace(
+            self,
+            text="".join([self.text.lstrip("\n"), *lines]) or "\n",
+            indexes={**self.indexes, **own},
+        )
 
     @property
     def netrc(self) -> str:
@@ -95,11 +132,13 @@ def checked_requirements(text: str, secrets: Mapping[str, str] | None = None) ->
     `secrets` are those of the project that accounts of indexes name.
     """
     try:
-        lines = parse_canonical(text)
+        lines = parse_canonical(text, has_archives=True)
     except RequirementRefused as error:
         raise StartError(f"{error} {error.next_step}", ReasonCode.ENVIRONMENT_FAILED) from error
     constraints = [line.value for line in lines if line.kind == LineKind.CONSTRAINT]
-    others = [line for line in lines if line.kind not in (*INDEXES, LineKind.CONSTRAINT)]
+    archives = [line.archive for line in lines if line.sha256 and line.archive is not None]
+    apart = (*INDEXES, LineKind.CONSTRAINT, LineKind.ARCHIVE, LineKind.LOCAL_LINKS)
+    others = [line for line in lines if line.kind not in apart]
     return NodeRequirements(
         text="".join(f"{line.text}\n" for line in others) or "\n",
         constraints="".join(f"{line}\n" for line in constraints),
@@ -111,6 +150,7 @@ def checked_requirements(text: str, secrets: Mapping[str, str] | None = None) ->
             line.kind == LineKind.NO_BINARY and line.value != ":none:" for line in lines
         ),
         accounts=_accounts(lines, secrets or {}),
+        archives=tuple(archives),
     )
 
 

@@ -72,14 +72,15 @@ def environment_for(requirements: str, python: str) -> tuple[str, str]:
     `requirements` are those that came with the model, `python` its version (empty when unknown).
     Raises InvalidInput for a line that is not a package.
     """
-    canonical = normalised(requirements)
+    canonical = normalised(requirements, has_archives=True)
     lines = _with_one_build(package_lines(canonical))
     minor = ".".join(python.split(".")[:2]) or default_python()
     if minor == default_python() and satisfies("\n".join([*options_of(canonical), *lines])):
         return "", ""
     named = set(map(_name_of, lines))
     missing = [need for need in _SERVER if canonicalize_name(Requirement(need).name) not in named]
-    return normalised("\n".join([*options_of(canonical), *lines, *missing])), minor
+    text = "\n".join([*options_of(canonical), *lines, *missing])
+    return normalised(text, has_archives=True), minor
 
 
 def _with_one_build(lines: Sequence[str]) -> list[str]:

@@ -214,6 +214,7 @@ def _environment(endpoint: Endpoint, revision: Revision) -> str:
         by=revision.made_by,
         requirements=served.requirements,
         python=served.python or None,
+        has_archives=True,
     )
     return made.digest
 

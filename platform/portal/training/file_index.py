@@ -19,11 +19,12 @@ _MARK_BYTES = 8
 
 
 class ArchiveSource:
-    """A file to read an archive from, over pieces of bytes."""
+    """A file to read an archive from, over pieces of bytes. `position` counts the bytes read."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
         self._rest = memoryview(b"")
+        self.position = 0
 
     def read(self, size: int = -1, /) -> bytes:
         """Return up to `size` bytes, none at the end."""
@@ -31,6 +32,7 @@ class ArchiveSource:
             self._rest = memoryview(next(self._pieces, b""))
         taken = self._rest[: size if size >= 0 else None]
         self._rest = self._rest[len(taken) :]
+        self.position += len(taken)
         return bytes(taken)
 
 

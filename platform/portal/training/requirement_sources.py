@@ -6,25 +6,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from portal.compute.models import EnvironmentVersion, Pool
+from portal.compute.models import Pool
 from portal.compute.services.conda_environments import (
     CondaSource,
     conda_file,
-    conda_source_of,
     pip_text,
 )
 from portal.compute.services.default_environment import satisfies
 from portal.compute.services.environments import (
     canonical,
-    default_python,
     package_lines,
     refused_requirement,
 )
-from portal.compute.services.image_environments import ImageSource
 from portal.core.errors import InvalidInput
+from portal.training.archive_sources import (
+    MAX_ARCHIVES,
+    StoredArchive,
+    TargetPython,
+    archives_of,
+    inside,
+    stored_line,
+)
 from portal.training.conda_sources import (
     about_conda,
-    about_python,
     is_conda,
     refused_in_container,
     unused_in_container,
@@ -33,6 +37,12 @@ from portal.training.image_sources import (
     ImageUse,
     about_image,
     image_source,
+)
+from portal.training.job_package_set import (
+    OF_INSTALLATION,
+    JobPackages,
+    count_of_packages,
+    without_packages,
 )
 from portal.training.lock_files import LockUnreadable, poetry_requirements, uv_requirements
 from portal.training.project_folder import ProjectFolder
@@ -55,121 +65,9 @@ from slipway.requirement_files.lines import (
 )
 from slipway.requirement_files.names import DOCKERFILE, SOURCES, folders_of
 from slipway.schemas.backends import BACKENDS
-from slipway.schemas.training import PackagesOut
 
 _MAX_DEPTH = 8
 _MAX_FILES = 50
-
-
-@dataclass(frozen=True)
-class JobPackages:
-    """Packages of a job, and the sentence that says where they come from.
-
-    `requirements` are canonical, empty if there are none, and with `is_installed` the environment
-    of the installation has them all. `file` is the path that they come from, empty for those of
-    the request. `python_path` are folders of the code that its scripts import from. `unread` are
-    files that were found and do not count. `version` is that of a named environment, which has
-    them. `python` is the version of Python, which the request or a file names if
-    `chooses_python`. With `image`, the job runs in an image that is built from a Dockerfile, with
-    `conda` in an environment of conda, which both bring their own Python.
-    """
-
-    requirements: str = ""
-    file: str = ""
-    is_installed: bool = False
-    explanation: str = ""
-    python_path: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
-    version: EnvironmentVersion | None = None
-    python: str = field(default_factory=default_python)
-    chooses_python: bool = False
-    image: ImageSource | None = None
-    conda: CondaSource | None = None
-
-    @property
-    def needs_environment(self) -> bool:
-        """True if an environment is built for these packages."""
-        is_usual = self.python == default_python()
-        is_built = bool(self.requirements) and not self.is_installed
-        return not is_usual or is_built or self.has_own_python
-
-    @property
-    def has_own_python(self) -> bool:
-        """True if the environment brings its Python along, which no node needs to have."""
-        return self.image is not None or self.conda is not None
-
-    @property
-    def node_python(self) -> str:
-        """The version of Python that a node needs to build the environment, empty without one."""
-        return self.python if self.needs_environment and not self.has_own_python else ""
-
-    @classmethod
-    def in_named(cls, version: EnvironmentVersion) -> "JobPackages":
-        """Return the packages of a named environment, which the request names."""
-        return cls(
-            requirements=version.environment.requirements,
-            explanation=f"{_packages(version.packages)} of the environment {version.reference}; "
-            f"requirements files in the code are not used.{about_python(version)}",
-            version=version,
-            python=version.environment.python,
-            conda=conda_source_of(version.environment),
-        )
-
-    def in_default(
-        self, version: EnvironmentVersion, python: Callable[[], JobPython]
-    ) -> "JobPackages":
-        """Return these packages, or those of the project's default environment without any.
-
-        That is not used either if it has another Python than the job needs.
-        """
-        has_own = bool(self.requirements) or self.has_own_python
-        if has_own or not python().accepts(version.environment.python):
-            return self.without_default(version)
-        others = self.explanation.removesuffix(python().explanation).rstrip()
-        others = others.removeprefix(_without_packages()).removeprefix(_INSTALLATION)
-        return replace(
-            self,
-            requirements=version.environment.requirements,
-            explanation=f"{_packages(version.packages)} of {version.reference}, the project's "
-            f"default environment.{others}{about_python(version)}",
-            version=version,
-            python=version.environment.python,
-            conda=conda_source_of(version.environment),
-        )
-
-    def without_default(self, version: EnvironmentVersion) -> "JobPackages":
-        """Return these packages with the sentence that the project's default is not used."""
-        sentence = f"The project's default environment {version.named} is not used."
-        return replace(self, explanation=f"{self.explanation} {sentence}")
-
-    def as_schema(self) -> PackagesOut:
-        """Return the packages as the API shows them."""
-        return PackagesOut(
-            explanation=self.explanation,
-            file=self.file or None,
-            count=len(package_lines(self.requirements))
-            + (0 if self.conda is None else self.conda.environment.count),
-            is_installed=not self.needs_environment,
-            not_used=[*self.unread],
-            environment=self.version and self.version.reference,
-            python=self._shown_python(),
-        )
-
-    def _shown_python(self) -> str:
-        if self.conda is not None:
-            return self.python if self.version else self.conda.environment.python
-        return "" if self.image is not None else self.python
-
-
-_INSTALLATION = "The environment of the installation."
-
-
-def _without_packages() -> str:
-    return f"No packages, because those of the installation are for Python {default_python()}."
-
-
-def _packages(count: int) -> str:
-    return f"{count} package{'' if count == 1 else 's'}"
 
 
 def packages_of(
@@ -198,7 +96,7 @@ def packages_of(
     own = python()
     explanation = packages.explanation
     if not own.is_usual and not packages.requirements:
-        explanation = _without_packages() + explanation.removeprefix(_INSTALLATION)
+        explanation = without_packages() + explanation.removeprefix(OF_INSTALLATION)
     return replace(
         packages,
         python=own.version,
@@ -311,12 +209,13 @@ class _Collector:
     python_path: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     conda: CondaSource | None = None
+    archives: dict[str, StoredArchive] = field(default_factory=dict)
 
     def packages(self, file: str, others: str, unread: tuple[str, ...] = ()) -> JobPackages:
         """Return what was collected."""
         requirements = canonical(self.lines)
         count = len(package_lines(requirements))
-        packages = _packages(count)
+        packages = count_of_packages(count)
         if self.conda is not None:
             conda = replace(self.conda, requirements=requirements)
             return JobPackages(
@@ -326,12 +225,13 @@ class _Collector:
                 python_path=tuple(dict.fromkeys(self.python_path)),
                 unread=unread,
                 conda=conda,
+                archives=tuple(self.archives.values()),
             )
         # Text of a request is built as it stands: nobody asked for what is installed.
         is_usual = self.python().is_usual
         is_installed = is_usual and bool(file and requirements) and satisfies(requirements)
         if not requirements:
-            sentence = _INSTALLATION
+            sentence = OF_INSTALLATION
         elif is_installed:
             sentence = f"The environment of the installation, which has the {packages} of {file}."
         elif file:
@@ -345,6 +245,7 @@ class _Collector:
             explanation=f"{sentence} {others}".strip(),
             python_path=tuple(dict.fromkeys(self.python_path)),
             unread=unread,
+            archives=tuple(self.archives.values()),
         )
 
     def is_source(self, path: str) -> bool:
@@ -380,7 +281,7 @@ class _Collector:
     def add_text(self, text: str, file: str, at: str, *, depth: int = 0) -> None:
         """Add the lines of a requirements file. Paths in it start at the folder `at`."""
         if self.folder is None:
-            self.lines += parse_canonical(text)
+            self.lines += parse_canonical(text, has_archives=True)
             return
         for line in parse_lines(text, file=file):
             if line.kind in (LineKind.FILE, LineKind.CONSTRAINTS):
@@ -388,29 +289,31 @@ class _Collector:
             elif line.kind == LineKind.PROJECT:
                 path, _, extras = line.value.partition("[")
                 names = tuple(filter(None, extras.rstrip("] ").replace(" ", "").split(",")))
-                self._add_project(line, self._inside(line, at, path), names)
-            elif line.kind == LineKind.WHEEL:
-                raise line.refused(
-                    "wheels in the submitted folder are not installed",
-                    "Publish it on a package index, or submit its code: name the folder of its "
-                    "pyproject.toml here instead, such as -e ./acme.",
-                )
+                self._add_project(line, inside(line, at, path), names)
             else:
-                self.lines.append(line)
+                self._add_line(line, at)
 
-    def _inside(self, line: RequirementLine, at: str, path: str) -> str:
-        """Return a path that a line names, from the top of the folder."""
-        inside = posixpath.normpath(posixpath.join(at, path.strip()))
-        if inside.startswith(("/", "..")) or "~" in path[:1]:
+    def _add_line(self, line: RequirementLine, at: str) -> None:
+        """Add a line that names no text file: an archive of the folder, or anything else."""
+        is_local = line.kind in (LineKind.ARCHIVE, LineKind.LOCAL_LINKS)
+        if self.folder is None or not is_local or stored_line(line, self.folder, at):
+            self.lines.append(line)
+            return
+        # Containers and packages of conda bring a Python that is not known yet.
+        is_known = self.conda is None and not self.in_container
+        target = TargetPython(self.python().version if is_known else "")
+        for canonical_line, archive in archives_of(line, self.folder, at, target):
+            self.lines.append(canonical_line)
+            self.archives[archive.sha256] = archive
+        if len(self.archives) > MAX_ARCHIVES:
             raise line.refused(
-                "it is outside the submitted folder",
-                "Submit the folder that has both: slipway train --code FOLDER.",
+                f"there are more than {MAX_ARCHIVES} wheels and source archives",
+                "Leave out those that are not needed.",
             )
-        return "" if inside == "." else inside
 
     def _add_file(self, line: RequirementLine, at: str, depth: int) -> None:
         assert self.folder is not None  # noqa: S101  (the caller checked it)
-        path = self._inside(line, at, line.value)
+        path = inside(line, at, line.value)
         text = self.folder.read(path)
         if text is None:
             raise line.refused(
@@ -457,8 +360,8 @@ class _Collector:
             )
         text = self.folder.read(path) or ""
         for value in dependencies_of(line, path, document, extras):
-            number = line_of(text, value)
-            self.lines += parse_lines(value, file=path, number=number)
+            for dependency in parse_lines(value, file=path, number=line_of(text, value)):
+                self._add_line(dependency, at)
         self._add_code(self.folder, at)
 
     def _add_lock(self, path: str, name: str) -> None:
@@ -477,7 +380,8 @@ class _Collector:
                 f"it cannot be read: {reason}",
                 "Lock again (uv lock, poetry lock), or export it to requirements.txt.",
             ) from error
-        self.lines += parse_lines("\n".join(lines), file=path)
+        for line in parse_lines("\n".join(lines), file=path):
+            self._add_line(line, at)
         self._add_code(self.folder, at)
 
     def _add_code(self, folder: ProjectFolder, at: str) -> None:

@@ -7,31 +7,33 @@ from enum import StrEnum
 from typing import Final, Protocol
 from urllib.parse import unquote, urlsplit
 
+from slipway.requirement_files.local_archives import (
+    ARCHIVES,
+    EXTRAS,
+    MARKERS,
+    NAME,
+    SCHEME,
+    LocalArchive,
+    parse_local,
+)
 from slipway.schemas.base import forbidden_character
 
 MAX_CHARACTERS: Final = 1024 * 1024
 # Long lines contain many hashes, never a single long name.
 MAX_LINE: Final = 40_000
-_NAME: Final = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _VERSION: Final = r"(?:===?|~=|!=|<=?|>=?)\s*[A-Za-z0-9.*+!_-]+"
-_MARKER: Final = (
-    r"\(*\s*[a-z_]+\s*(?:===?|!=|<=?|>=?|~=|\s(?:not\s+)?in\s)\s*"
-    r"(?:\"[A-Za-z0-9._ -]*\"|'[A-Za-z0-9._ -]*')\s*\)*"
-)
-_EXTRAS: Final = r"(?:\s*\[[A-Za-z0-9._,\s-]*\])?"
 _PACKAGE = re.compile(
-    rf"{_NAME}{_EXTRAS}"
+    rf"{NAME}{EXTRAS}"
     rf"(?:\s*\(?\s*{_VERSION}(?:\s*,\s*{_VERSION})*\s*\)?|\s*@\s*(?:git\+)?https://[^\s;]+)?"
-    rf"(?:\s*;\s*{_MARKER}(?:\s*(?:and|or)\s*{_MARKER})*)?"
+    rf"(?:\s*;\s*{MARKERS})?"
     r"(?:\s+--hash[= ][a-z0-9]+:[0-9a-f]+)*"
 )
-_NAMED_ADDRESS = re.compile(rf"({_NAME}){_EXTRAS}\s*@\s*(\S+)")
+_NAMED_ADDRESS = re.compile(rf"({NAME}){EXTRAS}\s*@\s*(\S+)")
 _OPTION = re.compile(r"(--?[A-Za-z][A-Za-z-]*)(?:\s*=\s*|\s+|$)(.*)")
 _COMMENT = re.compile(r"(?:^|\s)#.*$")
 _VARIABLE = re.compile(r"\$\{[A-Z0-9_]+\}")
 _WHEEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._]*)-[^-/]+(?:-[^-/]+)?-[^-/]+-[^-/]+-[^-/]+\.whl")
-_EGG = re.compile(rf"(?:^|&)egg=({_NAME}{_EXTRAS})(?:&|$)")
-_ARCHIVES: Final = (".whl", ".tar.gz", ".zip", ".tar.bz2", ".tgz")
+_EGG = re.compile(rf"(?:^|&)egg=({NAME}{EXTRAS})(?:&|$)")
 _PASSWORD = re.compile(r"//[^/@\s]+@")
 # The account for an index: its password, and perhaps its name, are secrets of the project.
 _VARIABLE_NAME: Final = r"\$\{([A-Z][A-Z0-9_]{0,63})\}"
@@ -40,7 +42,7 @@ _INDEX_WITH_ACCOUNT = re.compile(
     r"(?:-i|-f|--(?:index-url|pypi-url|extra-index-url|find-links))(?:\s*=\s*|\s+)"
     rf"https?:{_ACCOUNT.pattern.replace('(?<=//)', '//')}[^$\s]+"
 )
-_CHOICES = re.compile(rf":all:|:none:|{_NAME}(?:,{_NAME})*")
+_CHOICES = re.compile(rf":all:|:none:|{NAME}(?:,{NAME})*")
 
 
 class LineKind(StrEnum):
@@ -52,7 +54,10 @@ class LineKind(StrEnum):
     # Canonical requirements contain constraints themselves instead of the file that has them.
     CONSTRAINT = "--constraint"
     PROJECT = "."
-    WHEEL = "wheel"
+    # A wheel or a source archive in the submitted folder.
+    ARCHIVE = "archive"
+    # A folder of them, or in canonical requirements one of them.
+    LOCAL_LINKS = "--find-links "
     INDEX = "--index-url"
     EXTRA_INDEX = "--extra-index-url"
     FIND_LINKS = "--find-links"
@@ -113,7 +118,10 @@ _SCHEMES: Final = {
     "ssh": ("a node has no SSH key of yours", "Use the git+https address of a public repository."),
     "file": (
         "a node has no files of your machine",
-        "Put its code into the submitted folder and name that, such as -e ./acme.",
+        (
+            "Put it into the submitted folder and name it by its path, such as -e ./acme or "
+            "NAME @ file:./wheels/NAME-1.0-py3-none-any.whl."
+        ),
     ),
 }
 
@@ -136,7 +144,7 @@ class RequirementLine:
     """A line with its continuations, without its comment.
 
     `value` is the package with versions, extras, marker and hashes, the path of a file, the address
-    of an index or the value of another option.
+    of an index or the value of another option. `archive` is one of the submitted folder.
     """
 
     file: str
@@ -147,9 +155,23 @@ class RequirementLine:
     @property
     def text(self) -> str:
         """The line in canonical requirements."""
-        if self.kind == LineKind.PACKAGE:
+        if self.kind in (LineKind.PACKAGE, LineKind.ARCHIVE):
             return self.value
-        return f"{self.kind.value} {self.value}".rstrip()
+        return f"{self.kind.value.strip()} {self.value}".rstrip()
+
+    @property
+    def archive(self) -> LocalArchive | None:
+        """The archive of the submitted folder that the line names, None if it names none."""
+        if self.kind not in (LineKind.ARCHIVE, LineKind.LOCAL_LINKS):
+            return None
+        return parse_local(self.value)
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the archive, if the line is one of canonical requirements."""
+        archive = self.archive
+        is_named = archive is not None and (bool(archive.name) == (self.kind == LineKind.ARCHIVE))
+        return archive.sha256 if archive is not None and is_named else ""
 
     @property
     def account(self) -> str:
@@ -192,17 +214,18 @@ def parse_lines(
     return lines
 
 
-def parse_canonical(text: str) -> list[RequirementLine]:
+def parse_canonical(text: str, *, has_archives: bool = False) -> list[RequirementLine]:
     """Return the lines of canonical requirements, which name no files. Raises RequirementRefused.
 
-    `--constraint` is followed by a package there, which the portal read from a file.
+    `--constraint` is followed by a package there, which the portal read from a file. With
+    `has_archives`, lines may name archives of the project by digest.
     """
     lines = []
     for line in parse_lines(text):
         is_package = _PACKAGE.fullmatch(line.value) and re.search("[=<>~]", line.value)
         if line.kind == LineKind.CONSTRAINTS and is_package:
             lines.append(RequirementLine(line.file, line.number, LineKind.CONSTRAINT, line.value))
-        elif line.kind in _OF_FILES:
+        elif line.kind in _OF_FILES and not (has_archives and line.sha256):
             raise line.refused(
                 "it names a file, and these requirements came without files",
                 "Submit it as a requirements file in the folder of the code.",
@@ -213,7 +236,10 @@ def parse_canonical(text: str) -> list[RequirementLine]:
 
 
 _OF_FILES: Final = frozenset(
-    {LineKind.FILE, LineKind.CONSTRAINTS, LineKind.PROJECT, LineKind.WHEEL}
+    {
+        *(LineKind.FILE, LineKind.CONSTRAINTS, LineKind.PROJECT),
+        *(LineKind.ARCHIVE, LineKind.LOCAL_LINKS),
+    }
 )
 
 
@@ -277,7 +303,7 @@ def _option(text: str, refused: _Refuse) -> tuple[LineKind | None, str]:
     if not value or (" " in value and not _PACKAGE.fullmatch(value)):
         raise refused(f"{name} needs one value", f"For example: {_EXAMPLES[kind]}")
     if kind in INDEXES:
-        _check_index(value, refused)
+        kind = _kind_of_index(kind, value, refused)
     elif kind in (LineKind.NO_BINARY, LineKind.ONLY_BINARY) and not _CHOICES.fullmatch(value):
         raise refused(f"{name} takes names of packages", f"For example: {_EXAMPLES[kind]}")
     elif kind in (LineKind.FILE, LineKind.CONSTRAINTS) and "://" in value:
@@ -304,8 +330,19 @@ _EXAMPLE_OF_ACCOUNT: Final = (
 )
 
 
-def _check_index(value: str, refused: _Refuse) -> None:
-    """Raise unless it is a web address without a password of its own."""
+def _is_of_folder(value: str) -> bool:
+    """Return whether `--find-links` names a folder or an archive by a relative path."""
+    path = value.removeprefix(SCHEME)
+    return "://" not in value and not path.startswith(("/", "~", "-")) and "\\" not in path
+
+
+def _kind_of_index(kind: LineKind, value: str, refused: _Refuse) -> LineKind:
+    """Return the kind of a place of packages. It is a web address without a password of its own.
+
+    `--find-links` may be the path of a folder, too.
+    """
+    if kind == LineKind.FIND_LINKS and _is_of_folder(value):
+        return LineKind.LOCAL_LINKS
     try:
         parts = urlsplit(_ACCOUNT.sub("", value))
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -321,6 +358,7 @@ def _check_index(value: str, refused: _Refuse) -> None:
             "it contains a password, which everybody in the project could read",
             f"Save the password as a secret of the project and name that: {_EXAMPLE_OF_ACCOUNT}",
         )
+    return kind
 
 
 def _editable(value: str, refused: _Refuse) -> tuple[LineKind, str]:
@@ -336,12 +374,13 @@ def _requirement(text: str, refused: _Refuse) -> tuple[LineKind, str]:
     named = _NAMED_ADDRESS.match(text)
     if _PACKAGE.fullmatch(text) and (named is not None or not _is_path(text)):
         return LineKind.PACKAGE, text
+    is_local = named is not None and re.match(rf"{SCHEME}(?!/)", named[2], re.IGNORECASE)
+    if is_local or (named is None and "://" not in text and _is_path(text)):
+        return _path(text, refused)
     if named is not None:
         _check_scheme(named[2], refused)
     elif "://" in text.partition(" ")[0]:
         return _address(text, refused)
-    elif _is_path(text):
-        return _path(text, refused)
     if " --hash" in text and not re.search(r"\s--(?!hash)[a-z]", text):
         raise refused(
             "a hash has the form --hash=sha256: and 64 digits", "Copy it from pip hash FILE."
@@ -366,10 +405,10 @@ def _is_path(text: str) -> bool:
     word = text.partition(";")[0].partition(" ")[0]
     path = word.partition("[")[0]
     return (
-        path.startswith((".", "/", "~"))
+        path.startswith((".", "/", "~", SCHEME))
         or "/" in path
         or "\\" in path
-        or path.lower().endswith(_ARCHIVES)
+        or path.lower().endswith(ARCHIVES)
     )
 
 
@@ -380,12 +419,19 @@ def _path(text: str, refused: _Refuse) -> tuple[LineKind, str]:
             "a node has no such folder of your machine",
             "Name a file in the submitted folder by its path from there.",
         )
-    if word.lower().endswith(".whl"):
-        return LineKind.WHEEL, word
-    if word.lower().endswith(_ARCHIVES):
+    try:
+        archive = parse_local(text)
+    except ValueError as error:
+        raise refused(str(error), "Write the name in front: NAME @ file:PATH") from error
+    if archive is not None:
+        return LineKind.ARCHIVE, text
+    plain = word.partition(";")[0].partition("[")[0].strip().lower()
+    first = re.split(r"[\s#]", plain)[0]
+    if "@" in word or first.endswith(ARCHIVES) or plain.endswith(ARCHIVES) or SCHEME in plain:
         raise refused(
-            "source archives in the folder are not built",
-            "Unpack it into the folder and name that, such as -e ./acme.",
+            "it is no line for an archive in the submitted folder",
+            "For example: ./wheels/acme-1.0-py3-none-any.whl, "
+            "or acme[gpu] @ file:./wheels/acme-1.0-py3-none-any.whl ; python_version < '3.13'",
         )
     return LineKind.PROJECT, word
 

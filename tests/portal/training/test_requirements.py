@@ -170,7 +170,7 @@ def test_the_account_of_an_index_is_a_secret_of_the_project(
         ({"requirements.txt": "a\n-r no.txt"}, "Line 2 of requirements.txt", "no file no.txt", ""),
         (
             {"requirements.txt": "-r b.txt", "b.txt": "x \\\n ==1\n./w/a-1-py3-none-any.whl"},
-            *("Line 3 of b.txt", "wheels in the submitted folder", "-e ./acme"),
+            *("Line 3 of b.txt", "no file w/a-1-py3-none-any.whl", "--include"),
         ),
         ({"requirements.txt": "-r ../x.txt"}, "Line 1 of", "outside the submitted", "--code"),
         ({"requirements.txt": "-e ."}, "Line 1 of", "a setup.py is not run", "pyproject.toml"),

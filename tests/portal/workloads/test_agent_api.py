@@ -140,6 +140,7 @@ def test_nobody_speaks_without_a_node_token(people: Personas, header: str) -> No
         ("PUT", "logs/t/1/0?offset=0"),
         ("GET", "snapshots/x"),
         ("GET", "environments/x"),
+        ("GET", "environments/x/archives/x"),
         ("POST", "environments/x/reports"),
     ):
         answer: Any = Client().generic(method, f"/api/agent/v1/{path}", headers=headers)

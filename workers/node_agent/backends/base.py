@@ -11,6 +11,7 @@ from slipway.schemas.workloads import Resources
 from workers.launcher.launch import StopRequest
 from workers.launcher.logs import Chunk
 from workers.node_agent.folders import TaskFolder
+from workers.node_agent.package_archives import FetchArchive, no_archives
 
 
 class Phase(StrEnum):
@@ -131,11 +132,13 @@ class Backend(Protocol):
         log: BuildLog,
         project: str | None = None,
         code: TaskCode | None = None,
+        fetch: FetchArchive = no_archives,
     ) -> PreparedEnvironment:
         """Prepare an environment, once. Nothing is logged if it is ready already.
 
         None stands for the default environment of tasks. Packages that must be built from source
-        are built for the project alone, and so are images, which need `code`. Raises StartError.
+        are built for the project alone, and so are images, which need `code`. `fetch` gets the
+        archives that requirements name by their digests. Raises StartError.
         """
 
     async def start(self, order: LaunchSpec) -> str:

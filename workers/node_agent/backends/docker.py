@@ -36,6 +36,7 @@ from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, TaskFolder, checked_name, handle_of
 from workers.node_agent.isolation import Isolation, ProjectUser
 from workers.node_agent.ownership import chown_tree
+from workers.node_agent.package_archives import FetchArchive, no_archives
 from workers.node_agent.settings import AgentSettings
 from workers.node_agent.warm_pool import boot
 
@@ -107,6 +108,7 @@ class DockerBackend:
         log: BuildLog,
         project: str | None = None,
         code: TaskCode | None = None,
+        fetch: FetchArchive = no_archives,
     ) -> PreparedEnvironment:
         """Build the image of the environment. None stands for the default environment."""
         if spec is not None and spec.dockerfile:
@@ -117,7 +119,7 @@ class DockerBackend:
         if spec is None:
             default = default_environment(self._settings.requirements)
             return PreparedEnvironment(await self._images.ensure(default, log))
-        return PreparedEnvironment(await self._images.ensure(spec, log, project))
+        return PreparedEnvironment(await self._images.ensure(spec, log, project, fetch))
 
     async def start(self, order: LaunchSpec) -> str:
         """Create and start the container. The launch is passed by standard input only."""

@@ -7,6 +7,7 @@ import logging
 import re
 import secrets
 import tarfile
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ from workers.node_agent.backends.engine import Engine, EngineError
 from workers.node_agent.build_steps import build_variables
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import checked_digest
+from workers.node_agent.package_archives import FetchArchive, fetch_all, no_archives
 from workers.node_agent.requirement_lines import NodeRequirements, checked_requirements
 
 log = logging.getLogger(__name__)
@@ -41,6 +43,7 @@ RUN . /slipway-build/variables \\
 FROM {base}
 COPY --from=build /opt/environment /opt/environment
 """
+_ARCHIVES: Final = Path("/slipway-build/archives")
 _AUTHORITIES: Final = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _PIP_FILES: Final = ("/etc/pip.conf",)
 
@@ -76,11 +79,16 @@ class ImageStore:
         self._extra_files = extra_files
 
     async def ensure(
-        self, spec: EnvironmentSpec, build_log: BuildLog, project: str | None = None
+        self,
+        spec: EnvironmentSpec,
+        build_log: BuildLog,
+        project: str | None = None,
+        fetch: FetchArchive = no_archives,
     ) -> str:
         """The image of an environment, built now if it is not there. Raises StartError.
 
-        Without a project it is everybody's, and made of wheels alone.
+        Without a project it is everybody's, and made of wheels alone. `fetch` gets the archives
+        that the requirements name by their digests.
         """
         requirements = checked_requirements(spec.requirements, spec.secrets)
         digest = checked_digest(spec.digest, "environment")
@@ -90,12 +98,17 @@ class ImageStore:
         scope = hashlib.sha256(project.encode()).hexdigest()[:16] if project else _EVERYBODY
         tag = f"slipway-environment:{digest[:48]}-{base}-{scope}"
         build = secrets.token_hex(8)
-        context = self._context(
-            requirements, build, only_wheels=project is None and not requirements.from_source
-        )
         try:
             if await self._exists(tag):
                 return tag
+            with tempfile.TemporaryDirectory() as folder:
+                await fetch_all(fetch, requirements, Path(folder))
+                context = self._context(
+                    requirements.with_archives_in(_ARCHIVES),
+                    build,
+                    only_wheels=project is None and not requirements.from_source,
+                    archives=Path(folder),
+                )
             try:
                 await self._engine.build(context, tag, build_log.write)
             finally:
@@ -133,7 +146,9 @@ class ImageStore:
         except EngineError as error:
             log.warning("layers of the build %s could not be removed: %s", build, error)
 
-    def _context(self, requirements: NodeRequirements, build: str, *, only_wheels: bool) -> bytes:
+    def _context(
+        self, requirements: NodeRequirements, build: str, *, only_wheels: bool, archives: Path
+    ) -> bytes:
         """The tar the engine builds from."""
         buffer = io.BytesIO()
         variables = build_variables()
@@ -143,6 +158,8 @@ class ImageStore:
             file = requirements.file(has_indexes=True)
             _add(tar, "files/requirements.txt", file.encode())
             _add(tar, "files/constraints.txt", requirements.constraints.encode())
+            for place in requirements.archive_places():
+                _add(tar, f"files/archives/{place}", (archives / place).read_bytes())
             bundle = next(filter(Path.is_file, map(_path_in(variables), _AUTHORITIES)), None)
             if bundle is not None:
                 _add(tar, "files/authorities.pem", bundle.read_bytes())

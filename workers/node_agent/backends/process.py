@@ -57,6 +57,7 @@ from workers.node_agent.interpreters import places_of_environment
 from workers.node_agent.isolation import Isolation
 from workers.node_agent.leftovers import remove_leftovers
 from workers.node_agent.ownership import chown_tree
+from workers.node_agent.package_archives import FetchArchive, no_archives
 from workers.node_agent.settings import AgentSettings
 from workers.node_agent.short_paths import remove_short_link, short_link
 from workers.node_agent.task_container import TaskContainer
@@ -158,6 +159,7 @@ class ProcessBackend:
         log: BuildLog,
         project: str | None = None,
         _code: TaskCode | None = None,
+        fetch: FetchArchive = no_archives,
     ) -> PreparedEnvironment:
         """Build the virtual environment. None stands for the default environment."""
         if self._container is not None:
@@ -171,7 +173,7 @@ class ProcessBackend:
                 ReasonCode.ENVIRONMENT_FAILED,
             )
         if spec is not None:
-            return await self._environments.ensure(spec, log, project)
+            return await self._environments.ensure(spec, log, project, fetch)
         python = self._settings.python
         if python is not None:
             prepared = PreparedEnvironment(

@@ -13,6 +13,7 @@ from portal.compute.gates import NodeToken, gated_node
 from portal.compute.services.environments import options_of
 from portal.core.streams import ByteStream, release_connection
 from portal.workloads.services.logs import append_log
+from portal.workloads.services.package_archives import archive_for
 from portal.workloads.services.reports import accept_reports
 from portal.workloads.services.samples import accept_samples
 from portal.workloads.services.snapshots import apply_build_report, environment_for, snapshot_for
@@ -110,6 +111,19 @@ def get_environment(
         conda=environment.conda,
         conda_locked=environment.locked if environment.conda else "",
     )
+
+
+@router.get("/environments/{digest}/archives/{sha256}", auth=agent_gate(NodeToken()), response=None)
+def download_archive(
+    request: HttpRequest, digest: str, sha256: str, query: Query[EnvironmentQuery]
+) -> ByteStream:
+    """Stream a wheel or a source archive that an environment of a task of this node names."""
+    pieces, size = archive_for(
+        node=gated_node(request), environment=digest, digest=sha256, project_id=query.project
+    )
+    response = ByteStream(pieces, content_type="application/octet-stream")
+    response.headers["Content-Length"] = str(size)
+    return response
 
 
 @router.post("/environments/{digest}/reports", auth=agent_gate(NodeToken()), response=LogAnswer)

@@ -83,7 +83,7 @@ def _check_depth(path: str, place: str, *, allow_folder: bool) -> None:
         return
     raise invalid(
         f"{_short(path)} is not an artifact path: expected EXPERIMENT/RUN/artifacts/FILE, or the "
-        "same with models/MODEL or traces/TRACE."
+        "same with models/MODEL or traces/TRACE, or models/NAME, 16 hexadecimal digits and FILE."
     )
 
 

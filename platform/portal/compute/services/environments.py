@@ -51,12 +51,12 @@ def default_python() -> str:
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def normalised(requirements: str) -> str:
+def normalised(requirements: str, *, has_archives: bool = False) -> str:
     """Return requirements in canonical form, sorted, one a line.
 
     Options come first: indexes, which an administrator must allow, versions that packages must have
-    if they are installed (`--constraint`), and whether wheels are used. Raises InvalidInput, naming
-    the line and the reason.
+    if they are installed (`--constraint`), and whether wheels are used. With `has_archives` they
+    may name archives of the project by digest. Raises InvalidInput, naming the line and the reason.
     """
     bad = forbidden_character(requirements, multiline=True)
     if bad is not None:
@@ -74,7 +74,7 @@ def normalised(requirements: str) -> str:
             "`slipway env create NAME --file environment.yml`, and choose it by its name.",
         )
     try:
-        return canonical(parse_canonical(requirements))
+        return canonical(parse_canonical(requirements, has_archives=has_archives))
     except RequirementRefused as error:
         raise refused_requirement(error) from error
 
@@ -123,7 +123,16 @@ def secrets_named_by(requirements: str) -> set[str]:
     """Return the names of the project's secrets that canonical requirements name."""
     if "${" not in requirements:
         return set()
-    return {name for line in parse_canonical(requirements) for name in line.secrets}
+    lines = parse_canonical(requirements, has_archives=True)
+    return {name for line in lines for name in line.secrets}
+
+
+def archives_named_by(requirements: str) -> dict[str, str]:
+    """Return the digests of the archives that canonical requirements name, with file names."""
+    if "#sha256=" not in requirements:
+        return {}
+    lines = parse_canonical(requirements, has_archives=True)
+    return {line.sha256: line.archive.file_name for line in lines if line.sha256 and line.archive}
 
 
 def package_lines(requirements: str) -> list[str]:
@@ -146,7 +155,7 @@ def _canonical_line(line: RequirementLine) -> str:
         return f"{line.kind.value} {_allowed_index(line)}"
     if line.kind == LineKind.CONSTRAINT:
         return f"{line.kind.value} {_canonical_package(line)}"
-    if line.kind == LineKind.PACKAGE:
+    if line.kind in (LineKind.PACKAGE, LineKind.ARCHIVE):
         return _canonical_package(line)
     return line.text
 
@@ -207,13 +216,19 @@ def digest_of(requirements: str, python: str) -> str:
 
 
 def use_environment(
-    *, project: Project, by: User, requirements: str, python: str | None = None
+    *,
+    project: Project,
+    by: User,
+    requirements: str,
+    python: str | None = None,
+    has_archives: bool = False,
 ) -> Environment:
     """Return the environment of these requirements, now used by the project too.
 
+    With `has_archives` the caller has checked that the project has the archives that they name.
     Raises InvalidInput for requirements that cannot be used, or that name an unknown secret.
     """
-    lines = normalised(requirements)
+    lines = normalised(requirements, has_archives=has_archives)
     check_secrets(project, lines)
     python = python or default_python()
     return add_environment(

@@ -7,6 +7,7 @@ from typing import Any
 
 from portal.accounts.models import Project
 from portal.core.errors import Conflict, InvalidInput, NotFound
+from portal.endpoints.adapters.job_archives import with_job_archives
 from portal.endpoints.environments import environment_for
 from portal.endpoints.ports import ServedFile, ServedModel
 from portal.registry.adapters.artifacts import artifact_files
@@ -84,7 +85,7 @@ class RegistryModels:
                 next_step="Log it with an MLflow flavour, such as mlflow.sklearn or mlflow.pyfunc.",
             )
         folder = folder_of(project_id, value.location)
-        requirements, python = _environment(record, folder, _NEEDS[format_])
+        requirements, python = _environment(record, folder, _NEEDS[format_], project, value.run_id)
         return ServedModel(
             model=model,
             version=str(value.number),
@@ -195,7 +196,9 @@ def _tensor(described: dict[str, Any]) -> dict[str, Any]:
     return {"name": described["name"], "datatype": datatype.value, "shape": described["shape"]}
 
 
-def _environment(record: VersionRecord, folder: str, needs: str) -> tuple[str, str]:
+def _environment(
+    record: VersionRecord, folder: str, needs: str, project: Project, run_id: str
+) -> tuple[str, str]:
     paths = {path for path, _, _ in record.files}
     try:
         requirements = _text(folder, "requirements.txt") if "requirements.txt" in paths else ""
@@ -207,6 +210,7 @@ def _environment(record: VersionRecord, folder: str, needs: str) -> tuple[str, s
             next_step=_UNREADABLE,
         ) from error
     match = _PYTHON.search(python)
+    requirements = with_job_archives(project, run_id, requirements)
     return environment_for(f"{requirements}\n{needs}", match[1] if match else "")
 
 

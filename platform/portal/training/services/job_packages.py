@@ -12,11 +12,18 @@ from portal.compute.services.named_environments import default_version_of, resol
 from portal.compute.services.pools import usable_pool
 from portal.compute.services.version_packages import python_of_conda
 from portal.core.errors import InvalidInput
+from portal.training.archive_sources import StoredArchive
 from portal.training.conda_sources import refused_in_container
+from portal.training.job_package_set import JobPackages
 from portal.training.models import Job, Snapshot
 from portal.training.project_folder import ProjectFolder
 from portal.training.python_versions import python_of
-from portal.training.requirement_sources import JobPackages, packages_of
+from portal.training.requirement_sources import packages_of
+from portal.workloads.services.package_archives import (
+    ArchiveBytes,
+    add_archives,
+    check_archives,
+)
 from slipway.schemas.backends import BACKENDS
 from slipway.schemas.training import JobIn
 
@@ -59,6 +66,11 @@ def job_packages(project: Project, requested: JobIn, snapshot: Snapshot | None) 
         pool=usable_pool(project, requested.pool),
     )
     check_secrets(project, packages.requirements)
+    check_archives(
+        project=project,
+        requirements=packages.requirements,
+        submitted=[archive.sha256 for archive in packages.archives],
+    )
     if requested.python is not None:
         python()
         if packages.conda is not None:
@@ -99,6 +111,7 @@ def environment_digest(
     """
     if not packages.needs_environment:
         return ""
+    add_archives(project=project, archives=[_bytes_of(archive) for archive in packages.archives])
     if packages.version is not None:
         return packages.version.environment.digest
     if packages.conda is not None:
@@ -112,5 +125,16 @@ def environment_digest(
         )
         python = same.values_list("python", flat=True).first() or python
     return use_environment(
-        project=project, by=by, requirements=packages.requirements, python=python
+        project=project,
+        by=by,
+        requirements=packages.requirements,
+        python=python,
+        has_archives=True,
     ).digest
+
+
+def _bytes_of(archive: StoredArchive) -> ArchiveBytes:
+    packed = archive.packed
+    return ArchiveBytes(
+        *(archive.sha256, archive.file_name), packed.file, packed.start, packed.size_bytes
+    )

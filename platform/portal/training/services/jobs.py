@@ -16,6 +16,7 @@ from portal.core.errors import Conflict, InvalidInput, SlipwayError
 from portal.datasets.models import Version
 from portal.datasets.services.datasets import resolve
 from portal.datasets.services.uses import record_use
+from portal.training.job_package_set import JobPackages
 from portal.training.job_specs import (
     PYTHON,
     S_A_MINUTE,
@@ -27,7 +28,6 @@ from portal.training.job_specs import (
 from portal.training.keep_failed import check_keep_failed, refuse_to_keep_failed
 from portal.training.kept_files import rule_text
 from portal.training.models import Job
-from portal.training.requirement_sources import JobPackages
 from portal.training.services.job_packages import environment_digest, job_packages
 from portal.training.services.snapshots import require_script, snapshot_of
 from portal.workloads.feasibility import OTHER_PROJECT, need_of, refuse_impossible

@@ -3,6 +3,7 @@
 from portal.workloads.models.allocations import Allocation, AllocationUsage
 from portal.workloads.models.dashboards import DashboardSession
 from portal.workloads.models.leases import Lease, UsageSample
+from portal.workloads.models.package_archives import PackageArchive
 from portal.workloads.models.preemptions import Preemption
 from portal.workloads.models.shares import SchedulerTurn, Share
 from portal.workloads.models.shells import ShellSession
@@ -13,6 +14,7 @@ __all__ = [
     "AllocationUsage",
     "DashboardSession",
     "Lease",
+    "PackageArchive",
     "Preemption",
     "SchedulerTurn",
     "Share",
