@@ -25,7 +25,9 @@ _LOADERS = frozenset(
 # The places that may load a module by name, and why.
 LOADERS_ALLOWED = {
     "platform/portal/compute/adapters/engines/kubernetes/kind.py": "the portal starts without it",
-    "platform/portal/compute/adapters/provisioners/docker_engine/kind.py": "the portal starts without it",
+    "platform/portal/compute/adapters/provisioners/docker_engine/kind.py": (
+        "the portal starts without it"
+    ),
     "platform/portal/compute/adapters/provisioners/ec2/kind.py": "the portal starts without it",
     "platform/portal/config/apps.py": "an app's wiring is imported once all models are loaded",
     "platform/portal/config/schedule.py": "an app's tasks are imported like its wiring",
