@@ -6,7 +6,7 @@ from portal.config.env_ports import PortSettings
 
 
 class ImageSettings(PortSettings):
-    """Where images of Dockerfiles go, which jobs in pools run in."""
+    """Settings of the registry to which images for jobs in pools are pushed."""
 
     image_registry: str = Field(
         default="",

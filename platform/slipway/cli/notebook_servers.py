@@ -101,17 +101,8 @@ def start(
     place, notebooks = session.project(project), session.client.notebooks
     known = _find_server(session, notebook, place)
     given = (
-        tier,
-        pool,
-        framework,
-        requirements,
-        environment,
-        idle,
-        max_hours,
-        daily_start,
-        daily_stop,
-        days,
-        tag,
+        *(tier, pool, framework, requirements, environment, idle, max_hours),
+        *(daily_start, daily_stop, days, tag),
     )
     if known is not None:
         _require_none(notebook, given)

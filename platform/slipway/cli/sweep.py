@@ -1,5 +1,6 @@
 """`slipway sweep`: start, inspect and control sweeps."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -140,9 +141,7 @@ def start(
     _require_one_source(environment, requirements)
     slug, file = session.project(project), _file(session, source)
     ranges, params = _parameters(file, param)
-    script, chosen = _script(source, file), metric or file.metrics
-    if not ranges or not chosen:
-        raise _incomplete("param" if not ranges else "metric")
+    script, chosen = _script(source, file), _chosen_metrics(file, metric)
     with create_snapshot(session, code, script, include, max_mb) as snapshot:
         job = job_body(
             script=snapshot.script(script),
@@ -183,6 +182,14 @@ def start(
     show(session, _started(session, body, slug))
 
 
+def _chosen_metrics(file: SweepFile, given: list[str] | None) -> Sequence[str | Metric]:
+    if not given and not file.metrics:
+        raise UsageMistake(
+            "No metric is named.", field="metric", next_step="Add --metric accuracy:max."
+        )
+    return given or file.metrics
+
+
 def _request_quote(session: Session, snapshot: Snapshot, body: SweepIn, slug: str) -> SweepQuote:
     ask = partial(session.client.sweeps.quote, body, project=slug)
     return request_quote(session, snapshot, body.job, slug, ask)
@@ -216,6 +223,12 @@ def _parameters(file: SweepFile, param: list[str] | None) -> tuple[dict[str, Any
         **{key: space for key, space in file.parameters.items() if key not in plain},
         **{key: value for key, value in pairs.items() if is_range(value)},
     }
+    if not ranges:
+        raise UsageMistake(
+            "No parameter has a range.",
+            field="param",
+            next_step="Add --param 'lr=loguniform(1e-4,1e-1)', or name a sweep file.",
+        )
     params = {key: value for key, value in (file.params | plain).items() if key not in ranges}
     return ranges, params
 
@@ -405,18 +418,6 @@ def _script(source: str, file: SweepFile) -> str:
             f"{source} names no script.", field="program", next_step="Add program: train.py."
         )
     return str(Path(file.script))
-
-
-def _incomplete(field: str) -> UsageMistake:
-    if field == "param":
-        return UsageMistake(
-            "No parameter has a range.",
-            field="param",
-            next_step="Add --param 'lr=loguniform(1e-4,1e-1)', or name a sweep file.",
-        )
-    return UsageMistake(
-        "No metric is named.", field="metric", next_step="Add --metric accuracy:max."
-    )
 
 
 def _price_text(quote: SweepQuote) -> str:
