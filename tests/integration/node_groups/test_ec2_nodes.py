@@ -167,15 +167,14 @@ def test_work_of_an_interrupted_spot_instance_goes_on_on_the_next_one(
                 check=True,
                 timeout=60,
             )
-            wait_for(
-                lambda: workload_of(root, job_id)["attempt"] == 2,
-                "second attempt",
-                within_s=180,
-            )
-        wait_for(lambda: instances(client, "running"), "next instance", within_s=120)
+        wait_for(lambda: instances(client, "running"), "next instance", within_s=240)
         (second,) = instances(client, "running")
         assert second["InstanceId"] != first["InstanceId"]
-        job = workload_of(root, job_id)
-        assert "node of group cloud is starting" in job["explanation"], job
+        wait_for(
+            lambda: "node of group cloud is starting" in workload_of(root, job_id)["explanation"],
+            "reason",
+            within_s=60,
+        )
         rows = root.get("/node-groups/cloud/machines").json()["items"]
-        assert rows[-1]["reason"] == "Amazon EC2 ended it."
+        assert rows[-1]["handle"] == first["InstanceId"]
+        assert rows[-1]["state"] in ("draining", "released")
