@@ -6,7 +6,7 @@ from portal.config.env_ports import PortSettings
 
 
 class ImageSettings(PortSettings):
-    """Where images of Dockerfiles go, which jobs in pools run in."""
+    """Settings of the registry that images of Dockerfiles are pushed to, for jobs in pools."""
 
     image_registry: str = Field(
         default="",
