@@ -6,7 +6,7 @@ from portal.config.env_ports import PortSettings
 
 
 class ImageSettings(PortSettings):
-    """Settings of the registry to which images for jobs in pools are pushed."""
+    """Settings of the registry that images of Dockerfiles are pushed to, for jobs in pools."""
 
     image_registry: str = Field(
         default="",

@@ -166,9 +166,13 @@ def test_two_tasks_run_in_the_image_of_the_project(
         assert registry.repositories() == [
             f"slipway/{root.get('/projects/vision').json()['id'].lower()}"
         ]
-        pods = cluster.pods()
-        assert [pod.status.phase for pod in pods] == ["Succeeded", "Succeeded"]
-        images = {c.name: c.image for c in pods[0].spec.containers}
+        succeeded = ["Succeeded", "Succeeded"]
+        wait_for(
+            lambda: [pod.status.phase for pod in cluster.pods()] == succeeded,
+            "end of the pods",
+            within_s=120,
+        )
+        images = {c.name: c.image for c in cluster.pods()[0].spec.containers}
         assert images["task"].startswith(f"{registry.host}/slipway/prj_")
         assert "@sha256:" in images["task"]
 
