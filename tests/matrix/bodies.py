@@ -443,7 +443,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/settings/nodes/join"): {"node": "gpu-9", "expires_in_minutes": "60"},
     ("POST", "/settings/nodes/{node}/change"): {"do": "cordon"},
     ("POST", "/settings/pools/new"): {"name": "new-pool", "engine": "local", **_POOL},
-    ("POST", "/settings/pools/{pool}"): dict(_POOL),
+    ("POST", "/settings/pools/{pool}"): _POOL | {"settings": "helper=true"},
     ("POST", "/settings/pools/{pool}/change"): {"do": "close"},
     ("POST", "/settings/tiers/new"): {
         "name": "New tier",

@@ -72,3 +72,34 @@ def test_strangers_do_not_wait(url: str, token: str) -> None:
     began = time.monotonic()
     assert _poll(url, token, 0, 20).status_code == 401
     assert time.monotonic() - began < 15
+
+
+@pytest.mark.parametrize(
+    ("pool", "person", "text"),
+    [
+        ("login", "nobody", "The token is unknown, expired or revoked."),
+        ("plain", "alice", "Pool plain is not reached by helpers of people."),
+        ("none", "alice", "There is no such object"),
+    ],
+)
+def test_a_helper_that_can_do_nothing_ends_with_the_reason(
+    portal: LivePortal, url: str, pool: str, person: str, text: str
+) -> None:
+    httpx.post(
+        f"{portal.url}/api/v1/pools",
+        json={"name": "plain", "engine": "local", "settings": {}},
+        headers={"Authorization": f"Bearer {portal.tokens['root']}"},
+        timeout=40,
+    )
+    token = portal.tokens.get(person, "slp_" + "x" * 40)
+    done = subprocess.run(
+        [sys.executable, "-m", "slipway", "pool", "helper", pool],
+        cwd=ROOT,
+        env=portal.environment | {"SLIPWAY_URL": portal.url, "SLIPWAY_TOKEN": token},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert text in done.stderr
