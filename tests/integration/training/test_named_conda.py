@@ -1,10 +1,11 @@
 """One named environment of conda on real processes: a job, a notebook server and an endpoint.
 
 The channel is on loopback. What JupyterLab and the model server need stands in for packages of an
-index: one package names all distributions of this installation, and leads to their modules.
+index: one package names all distributions of this installation, whose modules PYTHONPATH finds.
 """
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -15,26 +16,30 @@ from pathlib import Path
 
 import pytest
 
+from portal.config.local_node import base_environment
 from tests.conda_channel import Channel, Package, python_package, running_channel
 from tests.integration.serving.living import Endpoints
 from tests.live import ROOT
 from tests.notebooks import PASSWORD, Person
-from tests.portals import PEOPLE, running_slipway
-from tests.processes import wait_for
+from tests.portals import PEOPLE, RunningPortal, running_slipway
+from tests.processes import Program, wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 OWNER = "alice"
-JUPYTER = {
-    "JUPYTER_PATH": f"{sys.prefix}/share/jupyter",
-    "JUPYTER_CONFIG_PATH": f"{sys.prefix}/etc/jupyter",
-    "JUPYTERLAB_DIR": f"{sys.prefix}/share/jupyter/lab",
+# Tasks may read it.
+STACK = os.path.realpath(sys.prefix)
+VARIABLES = {
+    "JUPYTER_PATH": f"{STACK}/share/jupyter",
+    "JUPYTER_CONFIG_PATH": f"{STACK}/etc/jupyter",
+    "JUPYTERLAB_DIR": f"{STACK}/share/jupyter/lab",
+    "PYTHONPATH": os.path.realpath(sysconfig.get_paths()["purelib"]),
 }
 FILE = f"""\
 channels: [conda-forge]
 dependencies: [python, stack, weather >=1]
-variables: {{STAGE: research, {", ".join(f"{name}: {value}" for name, value in JUPYTER.items())}}}
+variables: {{STAGE: research, {", ".join(f"{name}: {value}" for name, value in VARIABLES.items())}}}
 """
-CODE = "import os, sys, weather; print('rain', weather.RAIN, os.environ['STAGE'], sys.prefix)"
+CODE = "import os, sys, weather; print('rain', weather.RAIN, os.environ['STAGE'], sys.base_prefix)"
 WEATHER = Package(
     "weather",
     "1.2",
@@ -46,13 +51,12 @@ WEATHER = Package(
 
 def stack() -> Package:
     """Return a package that has what a server and a model server import."""
-    site = sysconfig.get_paths()["purelib"]
-    files = {"site-packages/stack.pth": f"{site}\n".encode()}
-    for distribution in distributions(path=[site]):
-        name = f"{distribution.name}-{distribution.version}".replace("/", "-")
-        text = distribution.read_text("METADATA")
-        if text is not None:
-            files[f"site-packages/{name}.dist-info/METADATA"] = text.encode()
+    files: dict[str, bytes] = {}
+    for distribution in distributions(path=[VARIABLES["PYTHONPATH"]]):
+        name = f"{re.sub('[-.]+', '_', distribution.name)}-{distribution.version}"
+        for file in ("METADATA", "entry_points.txt"):
+            if (text := distribution.read_text(file)) is not None:
+                files[f"site-packages/{name}.dist-info/{file}"] = text.encode()
     return Package("stack", noarch=True, depends=["python"], files=files)
 
 
@@ -86,6 +90,26 @@ class Lab:
         return done.stdout + done.stderr
 
 
+def node(running: RunningPortal) -> Program:
+    """Start a node whose tasks may read the modules of this installation."""
+    folder = running.installation.data_dir.parent / "node"
+    folder.mkdir()
+    token = running.installation.manage("node_token", "--node", "lab").stdout
+    (folder / "token").write_text(token)
+    agent = Program(
+        [
+            *(sys.executable, "-m", "workers.node_agent", "--url", running.url, "--name", "lab"),
+            *("--data-dir", str(folder / "data"), "--token-file", str(folder / "token")),
+            *("--address", "127.0.0.1", "--python", sys.executable, "--readable", STACK),
+            "--stop-tasks-on-exit",
+        ],
+        env=base_environment(dict(os.environ)),
+        output=folder / "agent.log",
+    )
+    agent.wait_for_text("is connected to", within_s=60)
+    return agent
+
+
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Everything, with the environment `geo` built ahead."""
@@ -95,6 +119,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         running_slipway(
             folder / "slipway",
             PEOPLE,
+            node=node,
             SLIPWAY_EMBEDDED_GATEWAY="true",
             SLIPWAY_EMBEDDED_NOTEBOOKS="true",
             SLIPWAY_CONDA_CHANNELS=f"conda-forge={channel.url}",
@@ -129,7 +154,10 @@ def test_a_job_runs_in_it_and_its_frozen_list_makes_the_same(lab: Lab) -> None:
 def test_a_notebook_server_runs_in_it(lab: Lab) -> None:
     person = Person(lab.endpoints.running, OWNER, PASSWORD)
     server = person.launch("geo", environment="geo@1")
-    person.wait_for(server, "ready", within_s=300)
+    wait_for(
+        lambda: person.look(server)["state"] in ("ready", "failed"), "a server", within_s=300
+    )
+    assert person.look(server)["state"] == "ready", person.look(server)
     desk = person.open(server)
     output = desk.run(desk.kernel(), CODE)
     assert "rain 4.5 research" in output
