@@ -30,6 +30,20 @@ _TIER = {
 }
 
 
+def _link(folder: Path, places: list[Path]) -> None:
+    """Link what is in any of the places, and merge packages of several distributions."""
+    for name in {entry.name for place in places for entry in place.iterdir()}:
+        sources = [place / name for place in places if (place / name).exists()]
+        is_namespace = all(
+            source.is_dir() and not (source / "__init__.py").exists() for source in sources
+        )
+        if len(sources) > 1 and is_namespace:
+            (folder / name).mkdir()
+            _link(folder / name, sources)
+        elif not (folder / name).exists():
+            (folder / name).symlink_to(sources[0])
+
+
 def _node(running: RunningPortal, folder: Path) -> Program:
     """Start an agent whose tasks have a Python with JupyterLab and Ray."""
     environment = folder / "both"
@@ -40,7 +54,7 @@ def _node(running: RunningPortal, folder: Path) -> Program:
         for prefix in (Path(sys.prefix), ray_python().parents[1])
     ]
     packages = environment / "lib" / version / "site-packages"
-    (packages / "both.pth").write_text("".join(f"{place}\n" for place in places))
+    _link(packages, places)
     (folder / "token").write_text(running.installation.manage("node_token", "--node", "lab").stdout)
     agent = Program(
         [
@@ -81,7 +95,7 @@ def test_a_cell_uses_the_cluster_and_its_owner_sees_the_dashboard(
 ) -> None:
     bob = Person(with_ray, "bob", PASSWORD)
     server = bob.launch(framework="ray", tier="ray")
-    bob.wait_for(server, "ready", within_s=300)
+    bob.wait_for(server, "ready", within_s=180)
     lab = bob.open(server)
     printed = lab.run(lab.kernel(), _CELL, within_s=240)
     assert printed == "ran 2\n1 nodes True token\n"
