@@ -50,7 +50,7 @@ def kept_until_text(workload: Workload) -> str:
 
 def _limit_of(workload: Workload) -> Allocation | None:
     """Return the allocation whose time limit ends a kept task, None if its own time does."""
-    if workload.pool_id is None or workload.kept_until is None:
+    if not workload.pool_id or workload.kept_until is None:
         return None
     allocations = Allocation.objects.filter(workload=workload, epoch=workload.epoch)
     # The limit is stored anew, a little later or earlier, while the allocation runs.

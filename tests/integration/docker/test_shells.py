@@ -63,10 +63,11 @@ def test_a_shell_is_in_the_container_with_its_user_and_without_rights(
     assert (about[1], int(about[2], 16)) == (user, 0)
     assert "present" in shell.run("test -e /.dockerenv && echo pres''ent")
     assert "train.py" in shell.run("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
-    # The launcher's folder is closed to it, as it is to ranks.
-    assert "refused" in shell.run("ls /slipway/state 2>/dev/null || echo refu''sed")
+    # The files of the launcher are closed to it, as they are to ranks.
+    for name in ("claim.json", "journal.jsonl"):
+        assert "refused" in shell.run(f"cat /slipway/state/{name} 2>/dev/null || echo refu''sed")
     assert "refused" in shell.run("touch /slipway/state/x 2>/dev/null || echo refu''sed")
-    assert "refused" in shell.run("rm /slipway/state/shell 2>/dev/null || echo refu''sed")
+    assert "refused" in shell.run("rm -f /slipway/state/shell 2>/dev/null || echo refu''sed")
     assert "refused" in shell.run("touch /usr/x 2>/dev/null || echo refu''sed")
     shell.type("exit 7\n")
     assert shell.to_end() == {"exit_code": 7, "reason": "exit"}

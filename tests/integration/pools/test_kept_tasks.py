@@ -70,7 +70,7 @@ def _end_event(root: httpx.Client, job: str) -> str:
 
 
 def _is_empty(root: httpx.Client) -> bool:
-    return root.get("/pools/twin").json()["requests"] == 0
+    return bool(root.get("/pools/twin").json()["requests"] == 0)
 
 
 def test_a_person_looks_into_a_failed_task_in_an_allocation(slipway: RunningPortal) -> None:
