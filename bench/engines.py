@@ -1,13 +1,14 @@
 """From submit to the first step in clusters of others, beside their own commands.
 
-    .venv/bin/python bench/engines.py [--json] [--rounds 5] [--only slurm ray]
+    .venv/bin/python bench/engines.py [--json] [--rounds 5] [--only slurm ray slurm_poll]
 
 The same unmodified script trains on two ranks by DDP. Slipway receives it through its API and
 orders an allocation from the engine, whose agents join and start the ranks. The peer is `sbatch`
 with `srun torchrun` on the same two nodes of the same Slurm cluster, and a job of Ray's Jobs API
 with `torchrun` in the same Ray cluster. Rounds are interleaved; figures are medians of the seconds
 until rank 0 has done its first step, by its own clock. The clusters run on this machine. Ray is
-installed for it once, below .cache.
+installed for it once, below .cache. `slurm_poll` is `bench/engine_poll.py`: the control worker with
+1,000 allocations in flight.
 """
 
 import argparse
@@ -181,6 +182,7 @@ def ray_job(cluster: RayCluster, folder: Path) -> float:
 
 
 ENGINES = {"slurm": slurm, "ray": ray}
+POLL = "slurm_poll"
 
 
 def measure(name: str, rounds: int) -> dict[str, Any]:
@@ -198,16 +200,33 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
     return {"ours": round(ours_s, 3), "peer": round(peer, 3), "ratio": ratio, "unit": "s"}
 
 
+def poll(size: int) -> dict[str, Any]:
+    """Measure a round of the control worker, in a process with settings of its own."""
+    script = str(ROOT / "bench" / "engine_poll.py")
+    command = [sys.executable, script, "--json", "--size", str(size)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    *lines, last = done.stdout.splitlines()
+    print("\n".join(lines), flush=True)
+    cases: dict[str, Any] = json.loads(last)["cases"]
+    return cases
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", nargs="+", choices=list(ENGINES), default=list(ENGINES))
+    names = [*ENGINES, POLL]
+    parser.add_argument("--only", nargs="+", choices=names, default=names)
+    parser.add_argument("--poll-size", type=int, default=1000)
     arguments = parser.parse_args()
     cases = {
-        f"{name}_submit_to_first_step": measure(name, arguments.rounds) for name in arguments.only
+        f"{name}_submit_to_first_step": measure(name, arguments.rounds)
+        for name in arguments.only
+        if name != POLL
     }
+    if POLL in arguments.only:
+        cases |= poll(arguments.poll_size)
     if arguments.json:
         print(json.dumps({"bench": "engines", "cases": cases}))
 

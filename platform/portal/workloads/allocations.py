@@ -96,7 +96,7 @@ def use_of_pool(pool: Pool) -> str:
 
 
 def _tend(pool: Pool) -> None:
-    open_ones = list(Allocation.objects.open().filter(pool=pool).select_related("workload"))
+    open_ones = list(Allocation.objects.open().filter(pool=pool))
     links = has_open_links(pool)
     is_idle = not open_ones and not links and not is_usage_due(pool)
     if is_idle and not Workload.objects.waiting_in(pool.pk).exists():
@@ -106,10 +106,9 @@ def _tend(pool: Pool) -> None:
         check_links(pool, engine)
     known = [allocation for allocation in open_ones if allocation.handle]
     reports = engine.look([allocation.handle for allocation in known]) if known else {}
-    workloads = Workload.objects.in_bulk({each.workload_id for each in open_ones})
+    _attach(open_ones, pool)
     _store_details(known, reports)
     for allocation in known:
-        allocation.workload = workloads[allocation.workload_id]
         report = reports.get(allocation.handle) or AllocationReport(
             AllocationPhase.ENDED, cause=EndCause.VANISHED
         )
@@ -122,6 +121,14 @@ def _tend(pool: Pool) -> None:
         put_in_batches(ordered)
     _submit_all(engine, ordered)
     record_usage(pool, engine)
+
+
+def _attach(allocations: Sequence[Allocation], pool: Pool) -> None:
+    """Read the workloads of allocations, all of them by one query."""
+    ids = {allocation.workload_id for allocation in allocations}
+    workloads = Workload.objects.select_related("project").in_bulk(ids)
+    for allocation in allocations:
+        allocation.workload, allocation.pool = workloads[allocation.workload_id], pool
 
 
 def _note_problem(pool: Pool, problem: str) -> None:
@@ -167,7 +174,11 @@ def _next_in_queue(pool: Pool, room: int) -> list[str]:
 def _ordered_totals() -> list[tuple[str, Amount]]:
     """Return project and resources of everything that engines were asked for and is not placed."""
     waiting = Workload.objects.queued().filter(allocations__state__in=OPEN_ALLOCATIONS)
-    return [(each.project_id, each.amount.times(each.nodes)) for each in waiting]
+    columns = ("project_id", "nodes", "cpu_millis", "memory_bytes", "gpus")
+    return [
+        (project_id, Amount(*amount).times(nodes))
+        for project_id, nodes, *amount in waiting.values_list(*columns)
+    ]
 
 
 def _commit(pool: Pool, workload_id: str) -> Allocation | None:
