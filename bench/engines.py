@@ -1,7 +1,7 @@
 """From submit to the first step in clusters of others, beside their own commands.
 
     .venv/bin/python bench/engines.py [--json] [--rounds 5]
-        [--only slurm ray kubernetes]
+        [--only slurm ray kubernetes slurm_poll]
 
 The same unmodified script trains on two ranks by DDP. Slipway receives it through its API and
 orders an allocation from the engine, whose agents join and start the ranks. The peer is `sbatch`
@@ -10,7 +10,8 @@ with `torchrun` in the same Ray cluster, and two pods of the same image with `to
 Kubernetes cluster. Rounds are interleaved; figures are medians of the seconds until rank 0 has done
 its first step, by its own clock. The clusters run on this machine. Ray is installed for it once,
 below .cache. Without Slurm, or without the servers that `scripts/build-kubernetes` makes, the case
-is skipped, and a line says so.
+is skipped, and a line says so. `slurm_poll` is `bench/engine_poll.py`: the control worker with
+1,000 allocations in flight.
 """
 
 import argparse
@@ -285,6 +286,7 @@ def pod_spec(cluster: KubernetesCluster, name: str, rank: int) -> dict[str, Any]
 
 
 ENGINES = {"slurm": slurm, "ray": ray, "kubernetes": kubernetes}
+POLL = "slurm_poll"
 
 
 def measure(name: str, rounds: int) -> dict[str, Any]:
@@ -302,17 +304,33 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
     return {"ours": round(ours_s, 3), "peer": round(peer, 3), "ratio": ratio, "unit": "s"}
 
 
+def poll(size: int) -> dict[str, Any]:
+    """Measure a round of the control worker, in a process with settings of its own."""
+    script = str(ROOT / "bench" / "engine_poll.py")
+    command = [sys.executable, script, "--json", "--size", str(size)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    *lines, last = done.stdout.splitlines()
+    print("\n".join(lines), flush=True)
+    cases: dict[str, Any] = json.loads(last)["cases"]
+    return cases
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", nargs="+", choices=list(ENGINES), default=list(ENGINES))
+    names = [*ENGINES, POLL]
+    parser.add_argument("--only", nargs="+", choices=names, default=names)
+    parser.add_argument("--poll-size", type=int, default=1000)
     arguments = parser.parse_args()
-    cases = {}
+    cases: dict[str, Any] = {}
     for name in arguments.only:
         try:
-            cases[f"{name}_submit_to_first_step"] = measure(name, arguments.rounds)
+            if name == POLL:
+                cases |= poll(arguments.poll_size)
+            else:
+                cases[f"{name}_submit_to_first_step"] = measure(name, arguments.rounds)
         except NotInstalled as reason:
             print(f"SKIPPED {name}: {reason}", file=sys.stderr, flush=True)
     if arguments.json:

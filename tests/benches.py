@@ -78,7 +78,10 @@ SLOW = {
         "--rounds 1 --runs 40 --points 320 --databases sqlite", {"log_metric_sqlite"}
     ),
     "frameworks": Smoke("--rows scikit_learn --jobs-only", {"rows_unmodified"}),
-    "engines": Smoke("--rounds 1 --only slurm", {"slurm_submit_to_first_step"}),
+    "engines": Smoke(
+        "--rounds 1 --only slurm slurm_poll --poll-size 20",
+        {"slurm_submit_to_first_step", "slurm_look_20", "slurm_round_20"},
+    ),
     "searches": Smoke("--no-peers --configurations 3", {"asha_compute_vs_random"}),
     "storage": Smoke("--mib 1", {"portal up", "portal down"}),
     "environments": Smoke(

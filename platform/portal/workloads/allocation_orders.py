@@ -110,7 +110,11 @@ def _waits_for_helper(pool: Pool, person: str, *, chosen: int) -> bool:
 def _ordered_totals() -> list[tuple[str, Amount]]:
     """Return project and resources of everything that engines were asked for and is not placed."""
     waiting = Workload.objects.queued().filter(allocations__state__in=OPEN_ALLOCATIONS)
-    return [(each.project_id, each.amount.times(each.nodes)) for each in waiting]
+    columns = ("project_id", "nodes", "cpu_millis", "memory_bytes", "gpus")
+    return [
+        (project_id, Amount(*amount).times(nodes))
+        for project_id, nodes, *amount in waiting.values_list(*columns)
+    ]
 
 
 def _commit(pool: Pool, workload_id: str) -> Allocation | None:

@@ -75,7 +75,7 @@ def use_of_pool(pool: Pool) -> str:
 
 
 def _tend(pool: Pool) -> None:
-    open_ones = list(Allocation.objects.open().filter(pool=pool).select_related("workload"))
+    open_ones = list(Allocation.objects.open().filter(pool=pool))
     links = has_open_links(pool)
     is_idle = not open_ones and not links and not is_usage_due(pool)
     if is_idle and not Workload.objects.waiting_in(pool.pk).exists():
@@ -85,10 +85,9 @@ def _tend(pool: Pool) -> None:
         check_links(pool, engine)
     known = [allocation for allocation in open_ones if allocation.handle]
     reports = engine.look([allocation.handle for allocation in known]) if known else {}
-    workloads = Workload.objects.in_bulk({each.workload_id for each in open_ones})
+    _attach(open_ones, pool)
     _note_reports(known, reports)
     for allocation in known:
-        allocation.workload = workloads[allocation.workload_id]
         report = reports.get(allocation.handle) or AllocationReport(
             AllocationPhase.ENDED, cause=EndCause.VANISHED
         )
@@ -101,6 +100,14 @@ def _tend(pool: Pool) -> None:
         put_in_batches(ordered)
     submit_orders(engine, ordered)
     record_usage(pool, engine)
+
+
+def _attach(allocations: Sequence[Allocation], pool: Pool) -> None:
+    """Read the workloads of allocations, all of them by one query."""
+    ids = {allocation.workload_id for allocation in allocations}
+    workloads = Workload.objects.select_related("project").in_bulk(ids)
+    for allocation in allocations:
+        allocation.workload, allocation.pool = workloads[allocation.workload_id], pool
 
 
 def _note_problem(pool: Pool, problem: str) -> None:
