@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tests.workers.node_agent.backend_contract import (
     Silence,
     node_folders,
 )
+from tests.workers.node_agent.packages import make_wheel
 from tests.workers.node_agent.test_process_backend import make_settings
 from workers.node_agent.backends.base import Backend, LaunchSpec, Phase
 from workers.node_agent.backends.docker import DockerBackend
@@ -233,6 +235,33 @@ def test_an_image_is_built_from_an_environment_once(bench: Bench, engine: Engine
         assert "authorities" not in history
         files = engine.run("run", "--rm", prepared.runtime, "ls", "/")
         assert "slipway-build" not in files
+
+    asyncio.run(check())
+
+
+@pytest.mark.thorough
+def test_an_image_has_archives_of_the_code(bench: Bench, engine: Engine, tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, "lighthouse", "1.0", requires="harbour")
+    links = make_wheel(tmp_path, "harbour", "2.0")
+    content = {sha256(path.read_bytes()).hexdigest(): path for path in (wheel, links)}
+    first, second = content
+
+    async def fetch(digest: str, path: Path) -> None:
+        await asyncio.to_thread(shutil.copyfile, content[digest], path)
+
+    async def check() -> None:
+        requirements = (
+            f"--find-links file:{links.name}#sha256={second}\n"
+            f"lighthouse @ file:{wheel.name}#sha256={first}\n"
+        )
+        digest = secrets.token_hex(32)
+        spec = EnvironmentSpec(digest=digest, requirements=requirements, python="3.11")
+        with pytest.raises(StartError, match="belongs to the code of a project"):
+            await bench.backend.prepare(spec, BuildLines())
+        prepared = await bench.backend.prepare(spec, BuildLines(), "alpha", None, fetch)
+        printed = "import lighthouse, harbour; print(lighthouse.version, harbour.version)"
+        output = engine.run("run", "--rm", prepared.runtime, INTERPRETER, "-c", printed)
+        assert output.strip() == "1.0 2.0"
 
     asyncio.run(check())
 

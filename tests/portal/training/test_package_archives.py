@@ -89,6 +89,9 @@ def test_extras_markers_hashes_and_links(bob: Api, wheel: bytes, tmp_path: Path)
     assert sha256(wheel) in in_project.requirements
     text = environment_of(bob, {f"w/{WHEEL}": wheel}, requirements=f"./w/{WHEEL}")
     assert text.requirements == f"acme-tools @ file:{WHEEL}#sha256={sha256(wheel)}"
+    conda = f"channels: [conda-forge]\ndependencies: [python, pip, {{pip: [./{WHEEL}]}}]\n"
+    of_conda = environment_of(bob, {"environment.yml": conda, WHEEL: wheel})
+    assert of_conda.requirements == text.requirements
     # A wheel that a marker leaves out may be for another Python.
     old = WHEEL.replace("py3-none-any", "cp38-cp38-linux_x86_64")
     files = {"requirements.txt": f"./{old} ; python_version < '3.9'\nsix==0\n", old: wheel}
