@@ -7,6 +7,7 @@ OTHER_MACHINE: Final = "names addresses, folders or machines that a reader has"
 OTHER_SCHEDULER: Final = "needs a cluster of Slurm, Ray or Kubernetes"
 CONTAINERS: Final = "needs Docker"
 FRAMEWORKS: Final = "needs packages of an index on the internet"
+NODE_GROUPS: Final = "needs days of a node group"
 EARLIER_OBJECT: Final = "goes on with a model, an endpoint or data that the reader has"
 PLACEHOLDER: Final = "has an id or an address in it that a reader puts there"
 REPOSITORY: Final = "needs another repository beside this one"
@@ -46,6 +47,7 @@ NOT_TYPED: Final[dict[str, dict[str, str]]] = {
     },
     "docs/environments.md": {
         "slipway env create modern": OTHER_PYTHON,
+        "slipway env create geo": FRAMEWORKS,
         "slipway env audit": FRAMEWORKS,
         "slipway notebook start lab": FRAMEWORKS,
     },
@@ -67,7 +69,10 @@ NOT_TYPED: Final[dict[str, dict[str, str]]] = {
         "PYTHONPATH=platform": REPOSITORY,
     },
     "docs/monitoring.md": {"slipway endpoint monitoring export": EARLIER_OBJECT},
-    "docs/node-groups.md": {"slipway node-group create gpu --provisioner ec2": OTHER_MACHINE},
+    "docs/node-groups.md": {
+        "slipway node-group create gpu --provisioner ec2": OTHER_MACHINE,
+        "docker build": CONTAINERS,
+    },
     "docs/notebooks.md": {
         "slipway notebook start": PERSON,
         "slipway workspace ls": EARLIER_OBJECT,
@@ -82,6 +87,7 @@ NOT_TYPED: Final[dict[str, dict[str, str]]] = {
         "python manage.py backup": OTHER_MACHINE,
         "python manage.py migrate": OTHER_MACHINE,
         "SLIPWAY_CONDA_CHANNELS=": SETTINGS,
+        "SLIPWAY_IMAGE_REGISTRY=": SETTINGS,
     },
     "docs/pipelines.md": {"slipway pipeline run": PERSON},
     "docs/pools.md": {
@@ -94,6 +100,8 @@ NOT_TYPED: Final[dict[str, dict[str, str]]] = {
     "docs/quickstart.md": {"git clone": INSTALLS, "cd slipway": INSTALLS},
     "docs/ray.md": {
         "slipway train": FRAMEWORKS,
+        "slipway job dashboard": PLACEHOLDER,
+        "slipway notebook start": FRAMEWORKS,
         "slipway pool create": OTHER_SCHEDULER,
     },
     "docs/reports.md": {
@@ -111,9 +119,13 @@ NOT_TYPED: Final[dict[str, dict[str, str]]] = {
     "docs/slurm.md": {
         "slipway pool create gpu --engine slurm --setting partition": OTHER_SCHEDULER,
         "slipway pool link": OTHER_SCHEDULER,
+        "slipway pool helper": OTHER_SCHEDULER,
+        "tmux new": OTHER_SCHEDULER,
+        "slipway pool create gpu --engine slurm --setting helper": OTHER_SCHEDULER,
         "python manage.py slurm_key": OTHER_SCHEDULER,
         "slipway pool create gpu --engine slurm --setting rest_url": OTHER_SCHEDULER,
     },
+    "docs/spend.md": {"slipway spend --overhead": NODE_GROUPS},
     "docs/training.md": {
         "slipway train train.py --python": OTHER_PYTHON,
         "slipway train train.py     ": FRAMEWORKS,
