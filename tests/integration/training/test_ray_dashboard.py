@@ -54,6 +54,7 @@ class Browser:
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         """Ask as a page of this host does."""
+        self._client.cookies.clear()
         sent = {"Cookie": self.cookie} if self.cookie else {}
         return self._client.get(path, headers=sent | headers)
 

@@ -18,10 +18,10 @@ import structlog
 from asgiref.sync import sync_to_async
 from asgiref.typing import ASGI3Application
 from django.db import Error as DatabaseProblem
-from django.db import close_old_connections
 
 from portal.api.dashboards.proxy import Unreachable, pass_on
 from portal.core.metrics import HTTP_REQUESTS
+from portal.core.streams import release_connection
 from portal.workloads.services.dashboards import OPEN_PATH, authorized_door, redeem_ticket
 from slipway.schemas.hosts import Authority, parse_authority
 
@@ -163,7 +163,7 @@ async def _in_thread(work: Callable[[], Result]) -> Result:
         try:
             return work()
         finally:
-            close_old_connections()
+            release_connection()
 
     return await sync_to_async(run)()
 
