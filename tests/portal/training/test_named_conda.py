@@ -115,7 +115,7 @@ def test_vulnerabilities_of_conda_packages_are_said_to_be_unknown(
 
 def test_bad_files_name_the_line(bob: Api) -> None:
     for text, field, words in (
-        ("dependencies: [python]\nprefix: /opt/geo\n", "requirements", "line 2"),
+        ("dependencies: [python]\nprefix: /opt/research\n", "requirements", "line 2"),
         ("channels: [nowhere]\ndependencies: [python]\n", "requirements", "nowhere is not among"),
         ("dependencies: [python, {pip: ['-r more.txt']}]\n", "requirements", "it names a file"),
         ("@EXPLICIT\nhttps://example.org/x\n", "requirements", "line 2"),
