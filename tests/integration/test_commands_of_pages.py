@@ -118,14 +118,14 @@ def test_the_settings_explain_themselves(reader: Reader) -> None:
     assert "SLIPWAY_DATA_DIR" in reader.type(commands_of("README.md"), ROOT)
 
 
-def test_environments(reader: Reader) -> None:
+def test_the_commands_on_environments_run(reader: Reader) -> None:
     reader.write({"requirements.txt": "lighthouse==1.0\n", "newer.txt": "lighthouse==2.0\n"})
     output = reader.type(commands_of("docs/environments.md"))
     assert "trees@2" in output
     assert "lighthouse==2.0" in (reader.folder / "requirements.lock").read_text()
 
 
-def test_models(reader: Reader) -> None:
+def test_the_commands_on_models_run(reader: Reader) -> None:
     linear_model(reader.folder)
     torch = "import torch; torch.jit.save(torch.jit.script(torch.nn.Linear(4, 2)), 'model.pt')"
     tensors = '[{"name": "x", "type": "float32", "shape": [-1, %d]}]'
@@ -137,7 +137,7 @@ def test_models(reader: Reader) -> None:
     assert "digits" in reader.type("slipway model list", SLIPWAY_PROJECT="churn")
 
 
-def test_node_groups(reader: Reader) -> None:
+def test_the_commands_on_node_groups_run(reader: Reader) -> None:
     output = reader.type(commands_of("docs/node-groups.md"))
     assert "gpu" in output
     reader.type("slipway node-group delete gpu --yes || true")
@@ -151,13 +151,13 @@ def flow() -> str:
     return str(code)
 
 
-def test_pipelines(reader: Reader) -> None:
+def test_the_commands_on_pipelines_run(reader: Reader) -> None:
     reader.write({"flow.py": flow()})
     output = reader.type(commands_of("docs/pipelines.md"))
     assert "prepare" in output
 
 
-def test_schedules(reader: Reader) -> None:
+def test_the_commands_on_schedules_run(reader: Reader) -> None:
     reader.write({"flow.py": _EVENTS, "digits.csv": "x,y\n1,2\n"})
     reader.type("slipway dataset push digits digits.csv")
     reader.type(commands_of("docs/schedules.md"))
@@ -165,17 +165,17 @@ def test_schedules(reader: Reader) -> None:
     assert all(name in listed for name in ("daily", "retrain", "deploy"))
 
 
-def test_service_accounts(reader: Reader) -> None:
+def test_the_commands_on_service_accounts_run(reader: Reader) -> None:
     output = reader.type(commands_of("docs/service-accounts.md"))
     assert "nightly" in output
 
 
-def test_readmes_and_reports(reader: Reader) -> None:
+def test_the_commands_on_reports_run(reader: Reader) -> None:
     reader.write({"README.md": "# Vision\n"})
     reader.type(commands_of("docs/reports.md"))
     assert "# Vision" in reader.type("slipway project readme vision")
 
 
-def test_sweeps(reader: Reader) -> None:
+def test_the_commands_on_sweeps_run(reader: Reader) -> None:
     reader.type(commands_of("docs/sweeps.md"))
     assert reader.type("slipway sweep list --json").count('"swp_') >= 3
