@@ -249,7 +249,8 @@ def test_every_variable_that_a_page_names_is_read_somewhere() -> None:
 
 
 def _settings() -> list[str]:
-    text = (ROOT / "platform/portal/config/env.py").read_text(encoding="utf-8")
+    files = (ROOT / "platform/portal/config").glob("env*.py")
+    text = "\n".join(path.read_text(encoding="utf-8") for path in files)
     return re.findall(r"^    ([a-z0-9_]+): ", text, re.MULTILINE)
 
 
