@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from portal.config.env_file import ENV_FILE_VARIABLE, SettingsError, env_file, read_dotenv
-from portal.config.image_settings import ImageSettings
+from portal.config.env_images import ImageSettings
 from portal.config.keyfiles import redis_password
 from slipway.schemas.hosts import authorities_of, parse_authority
 

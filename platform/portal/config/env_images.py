@@ -1,4 +1,4 @@
-"""Settings of the registry for images of projects."""
+"""Settings of the registry for images of projects, which `portal.config.env.Env` contains."""
 
 from pydantic import Field, field_validator
 
