@@ -4,6 +4,7 @@ import os
 import shlex
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -122,6 +123,48 @@ def test_a_node_of_slurm_that_dies_costs_one_attempt(
         # A node that has registered again since then is idle, and has nothing to resume.
         if "down" in slurm.run("sinfo", "--noheader", f"--nodes={name}", "--format=%T"):
             slurm.run("scontrol", "update", f"nodename={name}", "state=resume")
+        slurm.wait_until_idle()
+
+
+@pytest.mark.thorough
+def test_a_slurmd_that_is_killed_with_its_steps_costs_one_attempt(
+    slipway: RunningPortal, slurm: SlurmCluster
+) -> None:
+    with slipway.client("root") as root:
+        job_id = submit(root, script="import time; time.sleep(15)")
+        wait_for_state(root, job_id, "running")
+        (name,) = slurm.run("squeue", "--noheader", "--states=RUNNING", "--format=%N").split()
+        slurm.programs[name].signal(signal.SIGKILL)
+        slurm.programs[name].wait()
+        own = {program.pid for program in slurm.programs.values()}
+        for pid in set(slurm.processes_of_steps()) - own:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: workload_of(root, job_id)["attempt"] == 2, "next attempt", within_s=180)
+        assert wait_for_state(root, job_id, "succeeded", "failed")["state"] == "succeeded"
+        slurm.start(name)
+        slurm.wait_until_idle()
+
+
+@pytest.mark.thorough
+def test_a_job_that_slurm_forgets_is_submitted_again(
+    slipway: RunningPortal, slurm: SlurmCluster
+) -> None:
+    slurm.run("scontrol", "update", "partition=main", "state=down")
+    with slipway.client("root") as root:
+        job_id = submit(root)
+        wait_for(
+            lambda: "PartitionDown" in workload_of(root, job_id)["explanation"],
+            "reason of Slurm",
+            within_s=60,
+        )
+        slurm.programs["slurmctld"].signal(signal.SIGKILL)
+        slurm.programs["slurmctld"].wait()
+        for path in (slurm.folder / "state").glob("job_state*"):
+            path.unlink()
+        slurm.start("slurmctld")
+        ended = wait_for_state(root, job_id, "succeeded", "failed", "stopped")
+        assert (ended["state"], ended["attempt"]) == ("succeeded", 1), ended
         slurm.wait_until_idle()
 
 

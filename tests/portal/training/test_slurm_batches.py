@@ -1,5 +1,6 @@
 """Orders of many jobs to a real Slurm cluster at once: kills at commits, and queries of a round."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -84,3 +85,27 @@ def test_a_round_takes_as_many_queries_for_many_allocations_as_for_few(
     assert Allocation.objects.exclude(handle="").count() == 20
     assert counts[0] == counts[1]
     assert len({each.partition("_")[0] for each in _elements(slurm)}) == 2
+
+
+@pytest.mark.django_db(databases=["default", "tracking"])
+def test_a_job_that_is_cancelled_between_its_order_and_the_answer_leaves_nothing(
+    root: Api, bob: Api, machine: Machine, slurm: SlurmCluster
+) -> None:
+    take_code(bob)
+    ids = [made_job(bob, pool="twin")["workload"]["id"] for _ in range(3)]
+    slurm.programs["slurmctld"].signal(signal.SIGKILL)
+    slurm.programs["slurmctld"].wait()
+    tend_allocations()  # commits the orders, and gets no answer
+    assert Allocation.objects.filter(handle="").count() == 3
+    bob.post(f"projects/vision/jobs/{ids[1]}/cancel", {})
+    slurm.start("slurmctld")
+
+    def is_settled() -> bool:
+        tend_allocations()
+        left = {each.workload_id for each in Allocation.objects.open() if each.handle}
+        in_slurm = slurm.run("squeue", "--noheader", "--array").splitlines()
+        return left == {ids[0], ids[2]} and len(in_slurm) == 2
+
+    wait_for(is_settled, "the others alone", within_s=90)
+    assert Allocation.objects.count() == 3
+    assert len({handle.partition("_")[0] for handle in _elements(slurm)}) == 1
