@@ -2,10 +2,9 @@
 
 import re
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -59,9 +58,6 @@ def ask(path: Path, text: str = "/", **headers: str) -> tuple[int, str]:
         answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
     head, _, body = answer.partition("\r\n\r\n")
     return int(head.split()[1]), body
-
-
-Start = Callable[..., Any]
 
 
 @contextmanager

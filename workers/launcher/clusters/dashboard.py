@@ -37,7 +37,7 @@ _PAGE: Final = (
 
 @dataclass(frozen=True)
 class Dashboard:
-    """A dashboard that can be started: its command, in which `{port}` stands for the port.
+    """Start of a dashboard: its command, in which `{port}` stands for the port.
 
     `authorization` is a header with the token, and `variables` are those of its process. A
     dashboard that cannot be started has an `obstacle`.
