@@ -143,6 +143,7 @@ def start(
     script, chosen = _script(source, file), metric or file.metrics
     if not ranges or not chosen:
         raise _incomplete("param" if not ranges else "metric")
+    machines: dict[str, Any] = {"nodes": nodes, "procs": procs, "backend": backend, "tier": tier}
     with create_snapshot(session, code, script, include, max_mb) as snapshot:
         job = job_body(
             script=snapshot.script(script),
@@ -150,10 +151,7 @@ def start(
             git=snapshot.git,
             args=args or (),
             params=params,
-            nodes=nodes,
-            procs=procs,
-            backend=backend,
-            tier=tier,
+            **machines,
             pool=pool,
             **requirements_fields(snapshot, requirements),
             environment=environment,
