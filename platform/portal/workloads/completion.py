@@ -234,7 +234,7 @@ def _conclude(workload: Workload, leases: list[Lease], ends: list[TaskEnd]) -> N
     """Every task has ended: the workload ends, or goes back into the queue."""
     failed = [lease for lease in leases if lease.failed_at is not None]
     if has_own_failure(failed):
-        # The ends of the others since then are not why it has failed.
+        # The others may have ended since then, which is not why it has failed.
         ends = [task_end(lease) for lease in failed]
     cause = root_cause(ends)
     tail = next((lease.log_tail for lease in leases if lease.index == cause.index), "")

@@ -142,6 +142,7 @@ def start(
     slug, file = session.project(project), _file(session, source)
     ranges, params = _parameters(file, param)
     script, chosen = _script(source, file), _chosen_metrics(file, metric)
+    machines: dict[str, Any] = {"nodes": nodes, "procs": procs, "backend": backend, "tier": tier}
     with create_snapshot(session, code, script, include, max_mb) as snapshot:
         job = job_body(
             script=snapshot.script(script),
@@ -149,10 +150,7 @@ def start(
             git=snapshot.git,
             args=args or (),
             params=params,
-            nodes=nodes,
-            procs=procs,
-            backend=backend,
-            tier=tier,
+            **machines,
             pool=pool,
             **requirements_fields(snapshot, requirements),
             environment=environment,
