@@ -19,10 +19,10 @@ REQUIREMENTS = b"mlflow==99\nAcme_Tools==1.0  # logged\nother==1\n"
 def test_a_package_of_a_model_is_the_archive_of_its_job(
     people: Personas, bob: Api, store: Store
 ) -> None:
-    requirements = f"acme-tools @ file:{WHEEL}\n--find-links file:{SOURCE}"
+    of_job = f"acme-tools @ file:{WHEEL}\n--find-links file:{SOURCE}"
     for project, by in ((people.vision, people.bob), (people.other, people.charlie)):
         environment = use_environment(
-            project=project, by=by, requirements=requirements, has_archives=True
+            project=project, by=by, requirements=of_job, has_archives=True
         )
     make_machine()
     tier = make_tier()
