@@ -154,9 +154,7 @@ def test_a_job_runs_in_it_and_its_frozen_list_makes_the_same(lab: Lab) -> None:
 def test_a_notebook_server_runs_in_it(lab: Lab) -> None:
     person = Person(lab.endpoints.running, OWNER, PASSWORD)
     server = person.launch("geo", environment="geo@1")
-    wait_for(
-        lambda: person.look(server)["state"] in ("ready", "failed"), "a server", within_s=300
-    )
+    wait_for(lambda: person.look(server)["state"] in ("ready", "failed"), "a server", within_s=300)
     assert person.look(server)["state"] == "ready", person.look(server)
     desk = person.open(server)
     output = desk.run(desk.kernel(), CODE)
