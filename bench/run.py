@@ -53,6 +53,7 @@ SCRIPTS: dict[str, list[str] | None] = {
     "sweeps": ["--sizes", "10", "1000"],
     "searches": ["--no-peers", "--configurations", "6"],
     "engines": ["--rounds", "1", "--only", "slurm"],
+    "engine_poll": ["--size", "50", "--rounds", "2"],
     "environments": ["--packages", "20", "--rounds", "1"],
     "serving": None,
     "tracking": ["--rounds", "1", "--runs", "1000"],

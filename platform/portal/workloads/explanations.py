@@ -51,8 +51,6 @@ def pool_reason(workload: Workload, pool: Pool) -> str:
             return f"it is about to be submitted to pool {pool.name}."
         requests = count_noun(pool.most_requests, "request")
         return f"pool {pool.name} takes {requests} at once, and others are ahead."
-    if not allocation.handle and allocation.detail:
-        return f"{allocation.detail.rstrip('.')}. Slipway keeps asking."
     if not allocation.handle:
         cause = f": {allocation.detail.rstrip('.')}" if allocation.detail else ""
         return f"it is being submitted to pool {pool.name}{cause}."

@@ -110,10 +110,10 @@ def test_work_in_slurm_does_not_exist_for_others(
     slipway: RunningPortal, slurm: SlurmCluster, bob: httpx.Client
 ) -> None:
     job = submit(bob, script=_WAITS)
-    body: dict[str, Any] = job_body(bob, _WAITS)
-    sweep_of = partial(sweep_body, JobIn(**body), name="digits", metric="accuracy:max")
-    asked = sweep_of(parameters={"lr": "choice(1,2)"}, trials=2, parallel=2, algorithm="grid")
-    answer = bob.post("/projects/vision/sweeps", json=asked.model_dump(mode="json"))
+    trial: dict[str, Any] = job_body(bob, _WAITS)
+    sweep_of = partial(sweep_body, JobIn(**trial), name="digits", metric="accuracy:max")
+    body = sweep_of(parameters={"lr": "choice(1,2)"}, trials=2, parallel=2, algorithm="grid")
+    answer = bob.post("/projects/vision/sweeps", json=body.model_dump(mode="json"))
     sweep = answer.raise_for_status().json()["id"]
     server = Person(slipway, "bob", PASSWORD).launch("pooled", pool="twin")
     wait_for_state(bob, job, "running")

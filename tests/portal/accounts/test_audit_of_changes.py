@@ -19,6 +19,7 @@ from tests.turns import in_turns
 __all__ = ["_module_cast", "cast"]
 _DATASET = "/api/v1/projects/{project}/datasets/{dataset}"
 _ON_NODES = "needs a node; see tests/integration/notebooks/test_workspace_files.py"
+_NO_CLUSTER = "needs a cluster, and is audited: see tests/portal/training/test_dashboards.py"
 _SHARED = "the view is shared already; see test_saved_views"
 # Routes that take unsafe verbs and leave no event, and why that is right.
 _BATCH = "/api/v1/projects/{project}/batch-predictions/{batch_prediction}"
@@ -39,6 +40,10 @@ UNAUDITED = {
     "/api/agent/v1/file-requests/{request_id}/content": "a machine sends what a person reads",
     "/api/v1/projects/{project}/jobs/{job}/shells/{shell}/input": "its opening is audited",
     "/api/v1/projects/{project}/jobs/{job}/shells/{shell}/size": "its opening is audited",
+    "/api/v1/projects/{project}/jobs/{job}/dashboards": _NO_CLUSTER,
+    "/api/v1/projects/{project}/notebooks/servers/{server}/dashboards": _NO_CLUSTER,
+    "/p/{project}/jobs/{job}/dashboard": _NO_CLUSTER,
+    "/p/{project}/notebooks/servers/{server}/dashboard": _NO_CLUSTER,
     "/api/v1/projects/{project}/workspace-files": _ON_NODES,
     "/api/v1/projects/{project}/workspace-files/content": _ON_NODES,
     "/api/v1/projects/{project}/workspace-files/folders": _ON_NODES,

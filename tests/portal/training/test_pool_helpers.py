@@ -143,7 +143,7 @@ def test_a_job_is_submitted_reported_on_and_cancelled_by_the_helper(linked: Api)
     assert request["name"] == allocation.name
     assert request["options"]["cpus-per-task"] == "1"
     assert "output" not in request["options"]
-    assert "export SLIPWAY_JOIN_TOKENS=slj_" in request["script"]
+    assert "SLIPWAY_JOIN_TOKENS=slj_" in request["script"]
     assert "being submitted to pool login" in explanation_of(linked, job)
     assert reply(linked, request, handle="4711").status_code == 204
     assert bytes(HelperRequest.objects.get(pk=request["id"]).script) == b""
@@ -151,7 +151,7 @@ def test_a_job_is_submitted_reported_on_and_cancelled_by_the_helper(linked: Api)
     tend_allocations()
     look = taken(linked, "look")
     assert look["handles"] == ["4711"]
-    reply(linked, look, **looked("4711|PENDING|Priority|0:00|1:00:00\n9|RUNNING|None|0:01|1:00\n"))
+    reply(linked, look, **looked("4711|N/A|PENDING|Priority|0:00|1:00:00|sw-1\n9|N/A|RUNNING|None|0:01|1:00|x\n"))
     tend_allocations()
     assert "Slurm says about 4711: Priority" in explanation_of(linked, job)
     linked.post(f"projects/vision/jobs/{job['workload']['id']}/cancel", {})
@@ -162,7 +162,7 @@ def test_a_job_is_submitted_reported_on_and_cancelled_by_the_helper(linked: Api)
     with frozen(clock.now() + timedelta(seconds=6)):
         tend_allocations()
         look = taken(linked, "look")
-        reply(linked, look, **looked("4711|CANCELLED|None|0:01|1:00:00\n"))
+        reply(linked, look, **looked("4711|N/A|CANCELLED|None|0:01|1:00:00|sw-1\n"))
         tend_allocations()
     assert not Allocation.objects.open().exists()
 
@@ -198,7 +198,7 @@ def test_a_helper_that_never_answers_takes_few_places_of_the_pool(
 def test_a_job_that_runs_is_left_alone_while_the_helper_is_away(linked: Api) -> None:
     submitted(linked)
     tend_allocations()
-    reply(linked, taken(linked, "look"), **looked("4711|RUNNING|None|0:01|1:00:00\n"))
+    reply(linked, taken(linked, "look"), **looked("4711|N/A|RUNNING|None|0:01|1:00:00|sw-1\n"))
     with frozen(clock.now() + timedelta(hours=3)):
         tend_allocations()
         assert Allocation.objects.open().get().handle.startswith("4711@")
@@ -277,7 +277,7 @@ def test_two_people_may_report_the_same_number(linked: Api, people: Personas) ->
     take(alice)
     submitted(alice)
     tend_allocations()
-    reply(alice, taken(alice, "look"), **looked("4711|COMPLETED|None|0:01|1:00:00\n"))
+    reply(alice, taken(alice, "look"), **looked("4711|N/A|COMPLETED|None|0:01|1:00:00|sw-1\n"))
     tend_allocations()
     allocation = Allocation.objects.open().get(handle=f"4711@{people.bob.pk}")
     assert allocation.workload.submitted_by == people.bob
