@@ -54,8 +54,8 @@ FILES = {
 }
 # Operations without a sample in Python, or without a command. A new operation belongs here only
 # if neither the SDK nor the command line has it.
-WITHOUT_SDK = 29
-WITHOUT_COMMAND = 84
+WITHOUT_SDK = 30
+WITHOUT_COMMAND = 87
 
 
 @dataclass
