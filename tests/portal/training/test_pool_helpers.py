@@ -151,7 +151,8 @@ def test_a_job_is_submitted_reported_on_and_cancelled_by_the_helper(linked: Api)
     tend_allocations()
     look = taken(linked, "look")
     assert look["handles"] == ["4711"]
-    reply(linked, look, **looked("4711|N/A|PENDING|Priority|0:00|1:00:00|sw-1\n9|N/A|RUNNING|None|0:01|1:00|x\n"))
+    lines = "4711|N/A|PENDING|Priority|0:00|1:00:00|sw-1\n9|N/A|RUNNING|None|0:01|1:00|x\n"
+    reply(linked, look, **looked(lines))
     tend_allocations()
     assert "Slurm says about 4711: Priority" in explanation_of(linked, job)
     linked.post(f"projects/vision/jobs/{job['workload']['id']}/cancel", {})
