@@ -189,7 +189,11 @@ def _kubernetes(stack: ExitStack, folder: Path) -> Place:
         cluster.cordon(True)
         cluster.evict(pod.metadata.name)
         with portal.client("bob") as bob:
-            wait_for(lambda: workload_of(bob, job)["attempt"] == 2, "eviction", within_s=120)
+            wait_for(
+                lambda: "were unschedulable" in workload_of(bob, job)["explanation"],
+                "next allocation",
+                within_s=120,
+            )
         cluster.cordon(False)
 
     return Place(portal, folder, ["--pool", "cluster"], drain)
@@ -271,15 +275,22 @@ def test_a_script_trains_on_two_machines(place: Place) -> None:
         assert version["version"] == 1
 
 
-def test_an_endpoint_predicts(place: Place) -> None:
+def test_an_endpoint_predicts(place: Place, request: pytest.FixtureRequest) -> None:
     """With the model of the test before."""
+    if "kubernetes" in request.node.callspec.id:
+        # Its environment would be built; test_kubernetes_servers.py has a model without one.
+        pytest.skip("pods of the test cluster reach no index of packages")
     place.start("endpoint", "create", "digits", "digits-pytorch", "--tier", "half")
     with place.portal.client("bob") as bob:
-        wait_for(
-            lambda: bob.get("/projects/vision/endpoints/digits").json()["state"] == "serving",
-            "replica",
-            within_s=_WITHIN_S,
-        )
+        try:
+            wait_for(
+                lambda: bob.get("/projects/vision/endpoints/digits").json()["state"] == "serving",
+                "replica",
+                within_s=_WITHIN_S,
+            )
+        except AssertionError as error:
+            replicas = bob.get("/projects/vision/endpoints/digits/replicas").json()
+            raise AssertionError(f"{error}: {replicas}") from None
         rows = json.dumps({"inputs": [[0.5] * 64]})
         answer = json.loads(place.run("endpoint", "predict", "digits", rows, "--json"))
         assert len(answer[0]) == 10

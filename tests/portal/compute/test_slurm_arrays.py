@@ -57,6 +57,12 @@ def test_orders_are_found_by_their_names_or_in_the_array_of_their_batch() -> Non
     assert arrays.handles_of("sw-many", orders, []) == {}
 
 
+def test_an_element_that_only_the_accounting_lets_wait_is_out_of_date() -> None:
+    assert arrays.is_stale(JobLine("9_3", "PENDING", "PartitionDown"))
+    assert not arrays.is_stale(JobLine("9_3", "RUNNING", ""))
+    assert not arrays.is_stale(JobLine("9", "PENDING", ""))
+
+
 def test_a_limit_on_submitted_jobs_is_told_from_other_limits() -> None:
     policy = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
     assert full_reason(f"sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: {policy}")

@@ -26,6 +26,14 @@ def is_element(handle: str) -> bool:
     return "_" in handle
 
 
+def is_stale(line: JobLine) -> bool:
+    """Return True for an element that waits by the accounting, and which slurmctld does not know.
+
+    It was cancelled while it waited, and the record of its array does not say so yet.
+    """
+    return is_element(line.handle) and line.state == "PENDING"
+
+
 def spec_of(orders: Sequence[AllocationOrder]) -> str:
     """Return the option --array for orders: their places."""
     places = sorted(order.place for order in orders)

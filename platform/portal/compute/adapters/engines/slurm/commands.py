@@ -21,6 +21,7 @@ from portal.compute.adapters.engines.slurm.arrays import (
     expanded,
     handles_of,
     is_element,
+    is_stale,
     master_of,
     masters_of,
     spec_of,
@@ -207,7 +208,7 @@ class SlurmEngine:
         lines = self._accounted(f"--jobs={','.join(masters_of(handles))}")
         if lines is None:
             return {}
-        reports = {line.handle: report_on(line) for line in lines}
+        reports = {line.handle: report_on(line) for line in lines if not is_stale(line)}
         arrays = {master_of(line.handle) for line in lines}
         for handle in handles:
             if handle not in reports and is_element(handle) and master_of(handle) in arrays:

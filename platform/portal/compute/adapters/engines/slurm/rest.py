@@ -15,6 +15,7 @@ from portal.compute.adapters.engines.slurm.arrays import (
     indices_of,
     is_element,
     is_shortened,
+    is_stale,
     master_of,
     masters_of,
     spec_of,
@@ -132,7 +133,7 @@ class SlurmRestEngine:
         missing = [handle for handle in handles if handle not in reports]
         for master in masters_of(missing):
             lines = _accounted_lines(self._accounted({}, master))
-            accounted = {line.handle: report_on(line) for line in lines}
+            accounted = {line.handle: report_on(line) for line in lines if not is_stale(line)}
             for handle in missing:
                 if handle in accounted:
                     reports[handle] = accounted[handle]
