@@ -11,7 +11,7 @@ Formats: https://slurm.schedmd.com/squeue.html, https://slurm.schedmd.com/sacct.
 import re
 import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -92,7 +92,7 @@ class SlurmEngine:
         """Report on jobs: those that wait or run by squeue, the others by sacct."""
         reports = self._queued(handles)
         missing = [handle for handle in handles if handle not in reports]
-        return reports | (self._ended(missing) if missing else {})
+        return reports | (self._ended(missing, set(map(master_of, reports))) if missing else {})
 
     def stop(self, handle: str, *, account: str = "") -> None:
         """Cancel a job. Its agents get SIGTERM, and SIGKILL after the KillWait of the site."""
@@ -204,12 +204,11 @@ class SlurmEngine:
         now = datetime.now(UTC)
         return {line.handle: report_on(_with_limit(line, now)) for line in lines}
 
-    def _ended(self, handles: Sequence[str]) -> dict[str, AllocationReport]:
-        lines = self._accounted(f"--jobs={','.join(masters_of(handles))}")
-        if lines is None:
-            return {}
+    def _ended(self, handles: Sequence[str], queued: Set[str]) -> dict[str, AllocationReport]:
+        """Report on jobs that squeue does not know. `queued` are the arrays that it knows."""
+        lines = self._accounted(f"--jobs={','.join(masters_of(handles))}") or []
         reports = {line.handle: report_on(line) for line in lines if not is_stale(line)}
-        arrays = {master_of(line.handle) for line in lines}
+        arrays = {master_of(line.handle) for line in lines} | queued
         for handle in handles:
             if handle not in reports and is_element(handle) and master_of(handle) in arrays:
                 reports[handle] = cancelled_while_waiting()

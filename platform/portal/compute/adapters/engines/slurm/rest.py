@@ -129,6 +129,7 @@ class SlurmRestEngine:
             for job in jobs
             if is_shortened(str(job.get("array_task_string") or ""))
         }
+        arrays = set(map(master_of, known))
         reports = {handle: known[handle] for handle in handles if handle in known}
         missing = [handle for handle in handles if handle not in reports]
         for master in masters_of(missing):
@@ -140,7 +141,7 @@ class SlurmRestEngine:
                 elif is_element(handle) and master_of(handle) == master:
                     if master in waiting:
                         reports[handle] = report_on(waiting[master])
-                    elif lines:
+                    elif lines or master in arrays:
                         reports[handle] = cancelled_while_waiting()
         return reports
 
