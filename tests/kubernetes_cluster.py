@@ -23,6 +23,7 @@ from kubernetes import client, utils
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config import new_client_from_config
 
+from portal.config.setup.lock import file_lock
 from tests.kubernetes_files import (
     TOKENS,
     unmount_below,
@@ -373,7 +374,15 @@ def manifests_of(file: Path, project: str = "") -> list[dict[str, Any]]:
 
 @contextmanager
 def running_kubernetes(folder: Path, *, cpus: int = 2) -> Iterator[KubernetesCluster]:
-    """Yield a cluster whose node has `cpus` for pods. Its folder must be new."""
+    """Yield a cluster whose node has `cpus` for pods. Its folder must be new.
+
+    There is one at a time, because all of them have the same addresses.
+    """
+    with file_lock(Path(_CACHE) / "lock"):
+        yield from _running(folder, cpus)
+
+
+def _running(folder: Path, cpus: int) -> Iterator[KubernetesCluster]:
     folder.mkdir(mode=0o755)
     cluster = KubernetesCluster(folder, free_ports(5))
     for address in (_ADDRESS, _NOTEBOOKS_ADDRESS):
