@@ -121,7 +121,6 @@ NOT_TYPED: Final[dict[str, dict[str, str]]] = {
         "slipway pool link": OTHER_SCHEDULER,
         "slipway pool helper": OTHER_SCHEDULER,
         "tmux new": OTHER_SCHEDULER,
-        "slipway pool create gpu --engine slurm --setting helper": OTHER_SCHEDULER,
         "python manage.py slurm_key": OTHER_SCHEDULER,
         "slipway pool create gpu --engine slurm --setting rest_url": OTHER_SCHEDULER,
     },
