@@ -17,6 +17,7 @@ from django.db import connections
 from django.test import TransactionTestCase
 from pytest_django import DjangoDbBlocker
 
+from portal.accounts.request_origin import Origin, origin_context
 from portal.config.backends.sqlite.files import allow_creation
 from portal.config.env import env
 from portal.config.tracking_schema import create_for_tests, forget_connections
@@ -63,6 +64,13 @@ def _models_are_those_of_the_registry() -> Iterator[None]:
     before = models()
     yield
     register_models(before)
+
+
+@pytest.fixture(autouse=True)
+def _nobody_speaks_yet() -> Iterator[None]:
+    """Let changes of a test be those of nobody, whoever signed in during the test before it."""
+    with origin_context(Origin()):
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

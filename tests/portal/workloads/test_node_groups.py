@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 
 from portal.accounts.models import AuditEvent
-from portal.accounts.request_origin import Origin, origin_context
 from portal.compute.lifecycle import MachineState
 from portal.compute.models import GroupMachine, JoinToken, MachineDay, Node, NodeGroup
 from portal.compute.provisioners import MachinePhase
@@ -321,8 +320,7 @@ def test_a_machine_that_nobody_knows_is_released_with_a_line_in_the_audit_log(
 ) -> None:
     make_group()
     cloud.phases["gpu-lost"] = MachinePhase.RUNNING
-    with origin_context(Origin()):  # of the control worker, whoever an earlier test spoke for
-        step()
+    step()
     assert states() == ["draining"]
     event = AuditEvent.objects.get(verb="node_group.unknown_machine")
     assert event.actor == "Node groups"
