@@ -27,7 +27,7 @@ from portal.core import clock
 from portal.core.errors import Conflict, Forbidden
 from portal.workloads.lifecycle import LeaseState
 from portal.workloads.models import DashboardSession, Lease, Workload
-from portal.workloads.services.shells import require_submitter
+from portal.workloads.services.shells import require_submitter, task_keys
 from portal.workloads.specs import RunSpec
 from slipway.schemas.accounts import Role
 from slipway.schemas.agent import TaskKey
@@ -227,9 +227,7 @@ def end_unattended_dashboards() -> None:
 
 def dashboard_tasks(node: Node) -> list[TaskKey]:
     """Return the tasks of a node whose dashboard somebody has opened."""
-    leases = DashboardSession.objects.at(node).order_by().values("lease")
-    rows = Lease.objects.filter(pk__in=leases).order_by("pk")
-    return [TaskKey(task_id=lease.task_id, epoch=lease.epoch) for lease in rows]
+    return task_keys(DashboardSession.objects.at(node))
 
 
 def dashboard_targets(node: Node) -> list[DashboardTarget]:

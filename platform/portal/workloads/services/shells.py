@@ -2,9 +2,11 @@
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import QuerySet
 
 from portal.accounts import audit
 from portal.accounts.models import ServiceAccount, User
@@ -152,8 +154,12 @@ def end_unattended() -> None:
 
 def shell_tasks(node: Node) -> list[TaskKey]:
     """Return the tasks of a node with open shells."""
-    leases = ShellSession.objects.at(node).order_by().values("lease")
-    rows = Lease.objects.filter(pk__in=leases).order_by("pk")
+    return task_keys(ShellSession.objects.at(node))
+
+
+def task_keys(sessions: QuerySet[Any]) -> list[TaskKey]:
+    """Return the tasks of sessions with a `lease`, each once."""
+    rows = Lease.objects.filter(pk__in=sessions.order_by().values("lease")).order_by("pk")
     return [TaskKey(task_id=lease.task_id, epoch=lease.epoch) for lease in rows]
 
 
