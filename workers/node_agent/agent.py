@@ -226,6 +226,8 @@ class Agent:
 
     async def _find_pythons(self) -> None:
         """Look for the versions of Python that environments can be built with."""
+        if self._settings.allocation is not None:
+            return  # its one workload is placed whatever is here, and would wait for this
         if self._process.name not in self._backends:
             return  # containers have the Python of their image
         interpreters = await find_interpreters(str(self._settings.python or sys.executable))
