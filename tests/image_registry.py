@@ -43,8 +43,8 @@ class ImageRegistry:
 
 
 @contextmanager
-def running_registry(folder: Path) -> Iterator[ImageRegistry]:
-    """Yield an empty registry on the loopback device."""
+def running_registry(folder: Path, *, is_open: bool = False) -> Iterator[ImageRegistry]:
+    """Yield an empty registry on the loopback device, which asks for an account unless open."""
     folder.mkdir()
     (port,) = free_ports(1)
     registry = ImageRegistry(f"127.0.0.1:{port}", folder)
@@ -57,8 +57,9 @@ def running_registry(folder: Path) -> Iterator[ImageRegistry]:
         "version": 0.1,
         "storage": {"filesystem": {"rootdirectory": str(folder / "images")}},
         "http": {"addr": registry.host},
-        "auth": {"htpasswd": {"realm": "tests", "path": str(folder / "htpasswd")}},
     }
+    if not is_open:
+        settings["auth"] = {"htpasswd": {"realm": "tests", "path": str(folder / "htpasswd")}}
     (folder / "config.yml").write_text(yaml.safe_dump(settings))
     program = Program([PROGRAM, "serve", str(folder / "config.yml")], env={}, output=folder / "log")
     try:
@@ -70,6 +71,7 @@ def running_registry(folder: Path) -> Iterator[ImageRegistry]:
 
 def _answers(registry: ImageRegistry) -> bool:
     try:
-        return httpx.get(f"http://{registry.host}/v2/").status_code == httpx.codes.UNAUTHORIZED
+        status = httpx.get(f"http://{registry.host}/v2/").status_code
     except httpx.TransportError:
         return False
+    return status in (httpx.codes.OK, httpx.codes.UNAUTHORIZED)

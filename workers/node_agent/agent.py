@@ -37,6 +37,7 @@ from workers.node_agent.gpus import Gpus
 from workers.node_agent.heartbeat import HeartbeatSender
 from workers.node_agent.host_info import node_facts
 from workers.node_agent.identity import become_node
+from workers.node_agent.image_runtimes import ImageRunner
 from workers.node_agent.interpreters import find_interpreters
 from workers.node_agent.isolation import Isolation
 from workers.node_agent.log_shipper import LogShipper
@@ -74,10 +75,11 @@ class Agent:
         self._container = (
             None if settings.task_container is None else TaskContainer.wait(settings.task_container)
         )
+        self._runs_image = self._container is not None or settings.image is not None
         self._folders.prepare(
             launcher=Path(launcher.__path__[0]).resolve(),
             sdk=Path(slipway.__path__[0]).resolve(),
-            copies=self._container is not None,
+            copies=self._runs_image,
         )
         self._folders.connected.unlink(missing_ok=True)
         self._gpus = Gpus(self._container.gpus if self._container else None)
@@ -87,7 +89,9 @@ class Agent:
         self._isolation = Isolation.measure(settings, self._folders)
         log.info("isolation of projects: %s. %s", self._isolation.level, self._isolation.detail)
         self._process = ProcessBackend(
-            settings, self._folders, self._isolation, container=self._container
+            *(settings, self._folders, self._isolation),
+            container=self._container,
+            image=self._image_runner(),
         )
         self._backends = self._find_backends()
         self._disk = DiskLimits.of(settings, self._folders.root)
@@ -118,6 +122,13 @@ class Agent:
         self._reconciler = Reconciler(
             *(self._portal, rooms, self._shipper, self._gpus), files=files, builds_ahead=ahead
         )
+
+    def _image_runner(self) -> ImageRunner | None:
+        """Return what runs the task of the allocation in an image, None without one."""
+        image, gpus = self._settings.image, bool(self._gpus.facts)
+        if image is None:
+            return None
+        return ImageRunner(image, self._settings.data_dir, self._folders, gpus=gpus)
 
     def _find_backends(self) -> dict[str, Backend]:
         backends: dict[str, Backend] = {}
@@ -216,7 +227,7 @@ class Agent:
 
         An allocation is for one workload, which waits for it, and torch takes seconds to import.
         """
-        if self._process.name not in self._backends or self._container is not None:
+        if self._process.name not in self._backends or self._runs_image:
             return
         try:
             default = await self._builds.ensure(self._process, None, on_build=lambda: None)
@@ -248,7 +259,7 @@ class Agent:
 
     async def _maintain(self) -> None:
         while True:
-            if self._default is not None and self._container is None:
+            if self._default is not None and not self._runs_image:
                 default = self._default
                 self._process.warm.keep_warm(
                     default.runtime, default.readable, self._reconciler.prewarm
@@ -261,7 +272,7 @@ class Agent:
 
     async def _prepare_default_environment(self) -> None:
         """Prepare the default environment before the first task needs it."""
-        while self._process.name in self._backends:
+        while self._process.name in self._backends and self._settings.image is None:
             try:
                 self._default = await self._builds.ensure(
                     self._process,

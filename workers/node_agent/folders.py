@@ -103,6 +103,8 @@ class NodeFolders:
         self.environments = data_dir / "environments"
         # Packages that were built from source, by project.
         self.images = data_dir / "images"
+        # /tmp of the container of an image, which one task has.
+        self.container_tmp = data_dir / "container-tmp"
         self.project_environments = self.environments / "projects"
         # Wheels unpacked by uv, which share their files with the shared environments. The outdated
         # folders of earlier releases accepted files of any build.

@@ -13,6 +13,7 @@ import workers
 from slipway.schemas.backends import BACKENDS
 from workers.launcher.logs import BOUND_BYTES
 from workers.node_agent.allocation import AllocationSeat, forget_tokens, read_seat
+from workers.node_agent.image_runtimes import TaskImage
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)(MiB|GiB|TiB)")
 _UNITS: Final = {"MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -53,6 +54,8 @@ class AgentSettings:
     allocation: AllocationSeat | None = None
     # Socket for the container beside the agent's, in which the task of the allocation runs.
     task_container: Path | None = None
+    # The image of the project that the task of the allocation runs in.
+    image: TaskImage | None = None
     # Accounts of registries, in the form of Docker's config.json.
     registry_auth: Path | None = None
     # At most this much of the machine is offered.
@@ -168,6 +171,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--allocation-grace", type=float, default=30.0, help="seconds it waits after its SIGTERM")
     add("--allocation-patience", type=float, default=900.0, help="seconds to wait for the portal")
     add("--task-container", type=Path, help="socket for the container that the task runs in")
+    add("--image", help="image that the task runs in: REGISTRY/REPOSITORY@DIGEST")
+    add("--image-python", default="python3", help="interpreter in it")
+    add("--image-runtime", default="enroot", help="enroot or apptainer, or the path of either")
     add("--registry-auth", type=Path, help="file of accounts, like Docker's config.json, to push")
     add("--cpus", type=_cpus, help="offer at most so many CPUs, for example 1.5")
     add("--memory", type=_size, help="offer at most so much memory, for example 4GiB")
@@ -220,6 +226,7 @@ def read_settings(arguments: Sequence[str]) -> AgentSettings:
         docker_socket=args.docker_socket,
         docker_image=args.docker_image,
         task_container=args.task_container,
+        image=TaskImage(args.image_runtime, args.image, args.image_python) if args.image else None,
         registry_auth=args.registry_auth,
         warm_limit=args.warm_limit,
         stop_tasks_on_exit=args.stop_tasks_on_exit or seat is not None,

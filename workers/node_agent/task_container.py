@@ -1,18 +1,20 @@
-"""The container in which the task of an allocation runs: an image of its project, in the same pod.
+"""The container in which the task of an allocation runs: an image of its project.
 
-It shares the data folder and the processes with the agent's container, and nothing of ours is in
-it. Its first process (`portal.compute.adapters.engines.task_starter`) connects to a socket that
-the agent serves, describes the image, becomes the parent of the task's shim, and ends with it.
+It is in the same pod, or the agent has started it (`image_runtimes`). It shares the data folder and
+the processes with the agent, and nothing of ours is in it. Its first process
+(`workers.launcher.task_starter`) connects to a socket that the agent serves, describes the image,
+becomes the parent of the task's shim, and ends with it.
 """
 
 import json
 import os
 import re
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -21,6 +23,7 @@ from workers.node_agent.backends.image_records import environment_of
 from workers.node_agent.errors import AgentError
 
 _CONNECTS_WITHIN_S: Final = 300.0
+_LOOK_EVERY_S: Final = 0.2
 _MOST_BYTES: Final = 1 << 20
 _BLOCK: Final = 1 << 16
 # Kubernetes sets them for its own API, which tasks have no account of.
@@ -38,12 +41,16 @@ class ContainerGpu(BaseModel):
 
 
 class ImageDescription(BaseModel):
-    """An image as the starter in it describes it. `readable` are its folders without ours."""
+    """An image as the starter in it describes it. `readable` are its folders without ours.
+
+    `tmp` is the folder for temporary files that the container alone has, "" without one.
+    """
 
     python: _Path
     variables: Annotated[list[str], Field(max_length=10_000)]
     readable: Annotated[list[_Path], Field(max_length=10_000)]
     gpus: Annotated[list[ContainerGpu], Field(max_length=1024)]
+    tmp: _Path | Literal[""] = ""
 
 
 class TaskContainer:
@@ -53,6 +60,7 @@ class TaskContainer:
         self._connection: socket.socket | None = connection
         self.python = image.python
         self.readable = tuple(image.readable)
+        self.tmp = image.tmp
         variables = environment_of(image.variables)
         self.variables = {
             name: value for name, value in variables.items() if not _OF_KUBERNETES.fullmatch(name)
@@ -63,19 +71,23 @@ class TaskContainer:
         ]
 
     @classmethod
-    def wait(cls, path: Path, *, within_s: float = _CONNECTS_WITHIN_S) -> "TaskContainer":
-        """Wait for the container of the task to connect. Raises AgentError."""
+    def wait(
+        cls,
+        path: Path,
+        *,
+        within_s: float = _CONNECTS_WITHIN_S,
+        obstacle: Callable[[], str] = lambda: "",
+    ) -> "TaskContainer":
+        """Wait for the container of the task to connect. Raises AgentError.
+
+        `obstacle` returns why it never will, "" while it may.
+        """
         path.unlink(missing_ok=True)
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(path))
             listener.listen(1)
-            listener.settimeout(within_s)
             try:
-                connection, _ = listener.accept()
-            except TimeoutError as error:
-                raise AgentError(
-                    f"The container of the task did not start within {within_s:g} s."
-                ) from error
+                connection = _accept(listener, within_s, obstacle)
             finally:
                 # Nobody else starts anything: the task could leave its confinement by it.
                 path.unlink(missing_ok=True)
@@ -105,6 +117,21 @@ class TaskContainer:
             connection.sendall(json.dumps(header).encode() + b"\n" + launch)
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_WR)
+
+
+def _accept(listener: socket.socket, within_s: float, obstacle: Callable[[], str]) -> socket.socket:
+    until = time.monotonic() + within_s
+    listener.settimeout(min(_LOOK_EVERY_S, within_s))
+    while True:
+        try:
+            return listener.accept()[0]
+        except TimeoutError as error:
+            if reason := obstacle():
+                raise AgentError(f"The container of the task did not start: {reason}") from error
+            if time.monotonic() >= until:
+                raise AgentError(
+                    f"The container of the task did not start within {within_s:g} s."
+                ) from error
 
 
 def _line(connection: socket.socket) -> bytes:

@@ -233,8 +233,8 @@ class EngineKind(Protocol):
     def open(self, pool: str, settings: Mapping[str, Any]) -> Engine:
         """Return the engine of a pool, given the pool's id."""
 
-    def runs_images(self, settings: Mapping[str, Any]) -> bool:
-        """Return whether a pool with these settings runs tasks in images of projects."""
+    def image_obstacle(self, settings: Mapping[str, Any]) -> str:
+        """Return why a pool with these settings runs no images of projects, "" if it does."""
 
     def needs_account(self, settings: Mapping[str, Any]) -> bool:
         """Return True if work belongs to the account of the person who submits it."""
@@ -255,9 +255,13 @@ class EngineKind(Protocol):
 _KINDS: dict[str, EngineKind] = {}
 
 
-def runs_images(name: str, settings: Mapping[str, Any]) -> bool:
-    """Return whether pools of a kind, with these settings, run images of projects."""
-    return name in _KINDS and _KINDS[name].runs_images(settings)
+def image_obstacle(name: str, settings: Mapping[str, Any]) -> str:
+    """Return why pools of a kind, with these settings, run no images of projects, as a clause.
+
+    "" if they do.
+    """
+    kind = _KINDS.get(name)
+    return kind.image_obstacle(settings) if kind is not None else "its engine is not known any more"
 
 
 def register_engine(name: str, kind: EngineKind) -> None:

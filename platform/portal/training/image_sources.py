@@ -5,7 +5,7 @@ import posixpath
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from portal.compute.engines import engine_label, runs_images
+from portal.compute.engines import image_obstacle
 from portal.compute.image_registry import has_registry
 from portal.compute.models import Pool
 from portal.compute.services.image_environments import ImageSource, offers_backend
@@ -99,8 +99,8 @@ class ImageUse:
 
 def _obstacle_in(pool: Pool) -> str:
     """Return why a pool runs no images of projects, as a clause, empty if it does."""
-    if not runs_images(pool.engine, pool.settings):
-        return f"{engine_label(pool.engine)} pools run no images of projects"
+    if obstacle := image_obstacle(pool.engine, pool.settings):
+        return obstacle
     if not has_registry():
         return "the installation has no registry for images (SLIPWAY_IMAGE_REGISTRY)"
     if not any(offers_backend(name) for name in image_backends()):

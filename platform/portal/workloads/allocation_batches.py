@@ -33,4 +33,6 @@ def _likeness(allocation: Allocation) -> Hashable:
     return (
         *(allocation.pool_id, allocation.account, workload.project_id, workload.submitted_by_id),
         *(workload.amount, workload.gpu_model, workload.max_lifetime_s),
+        # It may be an image, which the script of a batch names once.
+        workload.environment,
     )

@@ -3,21 +3,15 @@
 Run it through scripts/docker-test-engine.sh, beside the servers of scripts/build-kubernetes.
 """
 
-import os
-import signal
-import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from portal.config.local_node import base_environment
 from tests.forwarder import forwarded
 from tests.image_registry import PROGRAM, ImageRegistry, running_registry
-from tests.integration.pools.jobs import JOBS, log_of, prepare, wait_for_state, workload_of
+from tests.integration.pools.images import TIER, end_of, running_builder, submit
+from tests.integration.pools.jobs import JOBS, log_of, prepare, wait_for_state
 from tests.kubernetes_cluster import (
     NAMESPACE,
     USER_ID,
@@ -25,22 +19,15 @@ from tests.kubernetes_cluster import (
     reason_without,
     running_kubernetes,
 )
-from tests.portal.training.jobs import tar_of
 from tests.portals import RunningPortal, running_slipway
 from tests.ports import free_ports
-from tests.processes import Program, wait_for
+from tests.processes import wait_for
 
 pytestmark = [
     pytest.mark.kubernetes,
     pytest.mark.skipif(bool(reason_without()), reason=f"no Kubernetes: {reason_without()}"),
     pytest.mark.skipif(not PROGRAM, reason="no Docker: use scripts/docker-test-engine.sh"),
 ]
-TIER = {
-    "name": "For images",
-    "slug": "for-images",
-    "resources": {"cpu_millis": 250, "memory_bytes": 2**30},
-    "nano_usd_per_hour": 20_000_000,
-}
 PROBE = """
 import os, pathlib, signal, sys, time
 print("marker", pathlib.Path("/marker").read_text().strip(), flush=True)
@@ -80,30 +67,6 @@ def cluster(
         yield running
 
 
-@contextmanager
-def running_builder(portal: RunningPortal, registry: ImageRegistry) -> Iterator[None]:
-    """Yield with a node that has a Docker engine, and the account of the registry."""
-    folder = Path(tempfile.mkdtemp(prefix="sl-"))
-    (folder / "token").write_text(
-        portal.installation.manage("node_token", "--node", "builder").stdout
-    )
-    agent = Program(
-        [
-            *(sys.executable, "-m", "workers.node_agent", "--url", portal.url),
-            *("--name", "builder", "--data-dir", str(folder / "node"), "--backend", "docker"),
-            *("--token-file", str(folder / "token"), "--address", "127.0.0.1"),
-            *("--docker-socket", os.environ["TEST_DOCKER_SOCKET"], "--stop-tasks-on-exit"),
-            *("--registry-auth", str(registry.accounts)),
-        ],
-        env=base_environment(dict(os.environ)),
-        output=folder / "agent.log",
-    )
-    agent.wait_for_text("is connected to", within_s=120)
-    yield
-    agent.signal(signal.SIGTERM)
-    agent.wait(30)
-
-
 @pytest.fixture(scope="module")
 def slipway(
     tmp_path_factory: pytest.TempPathFactory, cluster: KubernetesCluster, registry: ImageRegistry
@@ -123,27 +86,6 @@ def slipway(
                 root.post("/tiers", json=TIER).raise_for_status()
             with running_builder(portal, registry):
                 yield portal
-
-
-def submit(root: Any, script: str, dockerfile: str, **changes: Any) -> str:
-    """Submit a script beside a Dockerfile, and return the id of the job."""
-    base = os.environ["TEST_DOCKER_IMAGE"]
-    files = {"train.py": script.encode(), "Dockerfile": dockerfile.replace("BASE", base).encode()}
-    headers = {"Content-Type": "application/octet-stream"}
-    sent = root.post("/projects/vision/snapshots", content=tar_of(files), headers=headers)
-    digest = sent.raise_for_status().json()["digest"]
-    body = {"script": "train.py", "snapshot": digest, "tier": "for-images", "pool": "twin"}
-    answer = root.post(JOBS, json=body | changes)
-    assert answer.is_success, answer.text
-    job_id: str = answer.json()["workload"]["id"]
-    return job_id
-
-
-def end_of(root: Any, job_id: str) -> dict[str, Any]:
-    """Wait for the end of a job, with a build before it."""
-    ends = {"succeeded", "failed", "stopped", "lost"}
-    wait_for(lambda: workload_of(root, job_id)["state"] in ends, "end of the job", within_s=600)
-    return workload_of(root, job_id)
 
 
 def test_two_tasks_run_in_the_image_of_the_project(

@@ -120,7 +120,10 @@ def test_a_dockerfile_is_refused_before_submission_with_the_reason(
     assert "no node of the installation builds images" in refusal(submit(bob, **named)).detail
     root.post("pools", {"name": "hpc", "engine": "slurm", "settings": {"partition": "main"}})
     problem = refusal(submit(bob, **named | {"pool": "hpc"}))
-    assert "Slurm pools run no images of projects" in problem.detail
+    assert "its setting container_runtime names neither Enroot nor Apptainer" in problem.detail
+    for name in ("docker", "/opt/../enroot -x", "enroot;id"):
+        pool = {"name": "apps", "engine": "slurm", "settings": {"container_runtime": name}}
+        assert "container_runtime is not valid" in refusal(root.post("pools", pool)).detail
     quote = json_of(bob.post("projects/vision/jobs/quote", body_of(bob, script="train.py")))
     assert "Dockerfile is not used in pool k8s: no node" in quote["packages"]["explanation"]
 

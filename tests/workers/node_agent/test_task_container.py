@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 import slipway
-from portal.compute.adapters.engines import task_starter
 from slipway.schemas.agent import EnvironmentSpec
 from tests.workers.node_agent.backend_contract import Bench, BuildLines
 from tests.workers.node_agent.test_process_backend import make_settings
 from workers import launcher
+from workers.launcher import task_starter
 from workers.launcher.launch import StopRequest
 from workers.node_agent.backends.base import Phase
 from workers.node_agent.backends.process import ProcessBackend

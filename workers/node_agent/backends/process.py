@@ -31,10 +31,8 @@ from workers.launcher.platform_programs import READABLE_PACKAGES
 from workers.launcher.processes import (
     ProcessMark,
     boot_id,
-    children,
     kill_marked,
     send,
-    start_ticks,
 )
 from workers.launcher.rank_env import cold_start_variable
 from workers.launcher.service_forwarder import Service
@@ -53,9 +51,11 @@ from workers.node_agent.disk_limits import DiskLimits
 from workers.node_agent.environments import VirtualEnvironments, default_environment
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, TaskFolder, handle_of
+from workers.node_agent.image_runtimes import ImageRunner
 from workers.node_agent.interpreters import places_of_environment
 from workers.node_agent.isolation import Isolation
 from workers.node_agent.leftovers import remove_leftovers
+from workers.node_agent.orphans import OrphanReaper
 from workers.node_agent.ownership import chown_tree
 from workers.node_agent.package_archives import FetchArchive, no_archives
 from workers.node_agent.settings import AgentSettings
@@ -67,25 +67,6 @@ log = logging.getLogger(__name__)
 _CLAIM_WITHIN_S: Final = 10.0
 _GROUPS: Final = "cgroup.json"
 _SWEEPS: Final = 50
-
-
-class OrphanReaper:
-    """Reaps dead children that nothing here waits for: orphans of killed shims.
-
-    Our own children are reaped immediately by their waiter, so one that remains until the next
-    check is a stray.
-    """
-
-    def __init__(self) -> None:
-        self._seen: set[int] = set()
-
-    def collect(self) -> None:
-        """Reap orphaned children. Call it about once a second."""
-        dead = {child for child in children(os.getpid()) if start_ticks(child) is None}
-        for child in dead & self._seen:
-            with suppress(ChildProcessError):
-                os.waitpid(child, os.WNOHANG)
-        self._seen = dead
 
 
 class ProcessBackend:
@@ -101,10 +82,13 @@ class ProcessBackend:
         isolation: Isolation | None = None,
         *,
         container: TaskContainer | None = None,
+        image: ImageRunner | None = None,
     ) -> None:
-        """Start shims on this machine, or one of them in a container beside the agent's."""
+        """Start shims on this machine, or one in a container: of this pod, or of an image."""
         self._settings = settings
         self._container = container
+        self._is_in_pod = container is not None
+        self._image = image
         self._folders = folders
         self._isolation = isolation or Isolation.none()
         self._disk = DiskLimits.of(settings, folders.root)
@@ -162,10 +146,11 @@ class ProcessBackend:
         fetch: FetchArchive = no_archives,
     ) -> PreparedEnvironment:
         """Build the virtual environment. None stands for the default environment."""
-        if self._container is not None:
-            image = self._container
+        if self._image is not None:
+            self._container = await self._image.start(log)
+        if (container := self._container) is not None:
             return PreparedEnvironment(
-                image.python, readable=image.readable, variables=image.variables
+                container.python, readable=container.readable, variables=container.variables
             )
         if spec is not None and spec.dockerfile:
             raise StartError(
@@ -250,7 +235,7 @@ class ProcessBackend:
             state_dir=str(folder.state),
             work_dir=str(folder.work),
             home_dir=str(folder.home),
-            tmp_dir=str(folder.tmp),
+            tmp_dir=(self._container and self._container.tmp) or str(folder.tmp),
             tmp_link=self._short_tmp(folder),
             persistent_dir=str(order.persistent),
             cache_dir=str(order.cache) if order.cache else "",
@@ -268,7 +253,7 @@ class ProcessBackend:
             first_rank=spec.first_rank,
             gpus=order.gpus,
             cgroup=cgroup,
-            in_container=self._container is not None,
+            in_container=self._is_in_pod,
             confined=SandboxBoundary(
                 level=self._isolation.level,
                 readable=(*self._settings.readable, *order.readable),
@@ -454,6 +439,8 @@ class ProcessBackend:
     def close(self) -> None:
         """Close the warm processes. Tasks continue to run."""
         self.warm.close()
+        if self._image is not None:
+            self._image.close()
 
     def _collect(self) -> None:
         for handle, process in list(self._started.items()):

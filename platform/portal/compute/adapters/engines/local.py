@@ -74,9 +74,9 @@ class LocalEngineKind:
             )
         return {"places": places}
 
-    def runs_images(self, settings: Mapping[str, Any]) -> bool:
-        """Return False: tasks run in the folders of their nodes."""
-        return False
+    def image_obstacle(self, settings: Mapping[str, Any]) -> str:
+        """Return an obstacle: tasks run in the folders of their nodes."""
+        return "local pools run no images of projects"
 
     def needs_account(self, settings: Mapping[str, Any]) -> bool:
         """Return False: processes belong to the user of the portal."""

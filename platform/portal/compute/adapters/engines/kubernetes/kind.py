@@ -58,9 +58,9 @@ class KubernetesEngineKind:
         """Return the table of an administrator: Kubernetes stores no owner that proves one."""
         return KubernetesSettings.model_validate(dict(settings)).accounts
 
-    def runs_images(self, settings: Mapping[str, Any]) -> bool:
-        """Return True: a pod may have a container of any image."""
-        return True
+    def image_obstacle(self, settings: Mapping[str, Any]) -> str:
+        """Return nothing: a pod may have a container of any image."""
+        return ""
 
     def link_command(self, settings: Mapping[str, Any], name: str) -> str:
         """Return nothing: there is no account to prove."""

@@ -9,11 +9,9 @@ before 1.28 in any case, and fields that forbid it are dropped silently by serve
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
-from portal.compute.adapters.engines import task_starter
-from portal.compute.adapters.engines.agent_command import INDEX, TOKENS, agent_argv
+from portal.compute.adapters.engines.agent_command import INDEX, ROOT, TOKENS, agent_argv
 from portal.compute.adapters.engines.kubernetes.settings import KubernetesSettings
 from portal.compute.engines import AllocationOrder, OrderedImage
 
@@ -36,13 +34,15 @@ IMAGE_CONTAINER: Final = "image"
 _SOCKET_NAME: Final = "task-socket"
 _SOCKET_FOLDER: Final = "/run/slipway"
 _SOCKET: Final = f"{_SOCKET_FOLDER}/task"
-_STARTER: Final = Path(task_starter.__file__).read_text("utf-8")
+_STARTER: Final = (ROOT / "workers/launcher/task_starter.py").read_text("utf-8")
 _AGENT_MEMORY_BYTES: Final = 160 * 2**20
 _AGENT_CPU_MILLIS: Final = 50
 # The agent reports the end of its task, and sends the log, after the grace of the task.
 _REPORT_S: Final = 15
 _FOLDER: Final = "node"
 _SHARED_MEMORY: Final = "shared-memory"
+_TEMPORARY: Final = "task-tmp"
+_TEMPORARY_FOLDERS: Final = ("/tmp", "/var/tmp")  # noqa: S108 - the pod's own
 # https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/
 _QUEUE: Final = "kueue.x-k8s.io/queue-name"
 _GROUP: Final = "kueue.x-k8s.io/pod-group-name"
@@ -167,6 +167,7 @@ def _with_image(
     starter = [image.python, "-I", "-S", "-c", _STARTER, _SOCKET, *private]
     resources = _split(agent["resources"], settings)
     mount = {"name": _SOCKET_NAME, "mountPath": _SOCKET_FOLDER}
+    temporary = [{"name": _TEMPORARY, "mountPath": path} for path in _TEMPORARY_FOLDERS]
     task = {
         "name": TASK_CONTAINER,
         "image": image.reference,
@@ -174,7 +175,7 @@ def _with_image(
         "command": starter,
         "resources": resources[1],
         "securityContext": agent["securityContext"],
-        "volumeMounts": [*agent["volumeMounts"], mount],
+        "volumeMounts": [*agent["volumeMounts"], mount, *temporary],
     }
     first = {
         "name": IMAGE_CONTAINER,
@@ -195,7 +196,10 @@ def _with_image(
         "shareProcessNamespace": True,
         "initContainers": [first],
         "containers": [agent, task],
-        "volumes": [*_volumes(order, settings), {"name": _SOCKET_NAME, "emptyDir": {}}],
+        "volumes": [
+            *_volumes(order, settings),
+            *({"name": name, "emptyDir": {}} for name in (_SOCKET_NAME, _TEMPORARY)),
+        ],
     }
 
 

@@ -37,9 +37,9 @@ class RayEngineKind:
                 next_step=f"Settings: {', '.join(RaySettings.model_fields)}.",
             ) from error
 
-    def runs_images(self, settings: Mapping[str, Any]) -> bool:
-        """Return False: tasks run in the folders of their nodes."""
-        return False
+    def image_obstacle(self, settings: Mapping[str, Any]) -> str:
+        """Return an obstacle: tasks run in the folders of their nodes."""
+        return "Ray pools run no images of projects"
 
     def needs_account(self, settings: Mapping[str, Any]) -> bool:
         """Return False: all work in a Ray cluster belongs to the user of the cluster."""

@@ -58,9 +58,11 @@ class SlurmEngineKind:
             ) from error
         return checked.model_dump(exclude_defaults=True)
 
-    def runs_images(self, settings: Mapping[str, Any]) -> bool:
-        """Return False: tasks run in the folders of their nodes."""
-        return False
+    def image_obstacle(self, settings: Mapping[str, Any]) -> str:
+        """Return an obstacle unless the site has a program that runs images."""
+        if settings.get("container_runtime"):
+            return ""
+        return "its setting container_runtime names neither Enroot nor Apptainer"
 
     def needs_account(self, settings: Mapping[str, Any]) -> bool:
         """Return True if jobs belong to the person who submits them."""

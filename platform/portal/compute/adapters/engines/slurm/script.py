@@ -33,7 +33,12 @@ def batch_script(
     if folder.startswith("~"):
         shell_folder = f'"$HOME"{shlex.quote(folder[1:])}'
     argv = [*agent_argv(order, folder="FOLDER", python=python), "--url", url]
-    if task_python:
+    if order.image is not None:
+        argv += ["--image", order.image.reference, "--image-python", order.image.python]
+        argv += ["--image-runtime", settings.container_runtime]
+        # Each task is restricted by Landlock, in the container as outside of one.
+        argv += ["--isolation", "shared", "--warm-limit", "0"]
+    elif task_python:
         argv += ["--python", task_python]
     shell_words = {"FOLDER": shell_folder, order.name: '"$name"'}
     words = (shell_words.get(word) or shlex.quote(word) for word in argv)

@@ -37,6 +37,8 @@ class SlurmSettings(BaseModel):
     login: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9._@-]{0,200})?$")
     rest_url: str = Field(default="", pattern=r"^(https?://[A-Za-z0-9.:\[\]_/-]{1,200})?$")
     slurm_conf: str = Field(default="", pattern=f"^({_PATH})?$")
+    # Name or path of the program on the compute nodes that runs images of projects.
+    container_runtime: str = Field(default="", pattern=rf"^(({_PATH}/)?(enroot|apptainer))?$")
 
 
 def check_rest(settings: SlurmSettings) -> None:

@@ -1,8 +1,8 @@
-"""Starts the task of a pod in the container of its image.
+"""Starts a task in the container of its image: of its pod, or of Enroot or Apptainer.
 
-It travels as text and needs only the Python of the image. The agent, in another container of the
-pod, answers with one program to run: the shim of the task. Without an answer the agent has ended,
-and so does this.
+It travels as text and needs only the Python of the image. The agent, outside of the container,
+answers with one program to run: the shim of the task. Without an answer the agent has ended, and
+so does this.
 """
 
 import json
@@ -49,6 +49,13 @@ def cards() -> "list[dict[str, object]]":
     ]
 
 
+def own_tmp() -> str:
+    """Return /tmp if it is a mount, which only this container has and which ends with it."""
+    with open("/proc/self/mountinfo") as mounts:  # noqa: PTH123
+        is_mounted = any(line.split()[4] == "/tmp" for line in mounts)  # noqa: S108
+    return "/tmp" if is_mounted else ""  # noqa: S108
+
+
 def connect(path: str) -> socket.socket:
     """Return a connection to the agent, which may start later. Raises SystemExit."""
     until = time.monotonic() + CONNECTS_WITHIN_S
@@ -59,7 +66,7 @@ def connect(path: str) -> socket.socket:
         except OSError as error:
             connection.close()
             if time.monotonic() > until:
-                raise SystemExit(f"the agent of the pod has not started: {error}") from error
+                raise SystemExit(f"the agent has not started: {error}") from error
             time.sleep(0.05)
         else:
             return connection
@@ -72,6 +79,7 @@ def main(path: str, private: "list[str]") -> None:
         "variables": [f"{name}={value}" for name, value in os.environ.items()],
         "readable": folders_beside(private),
         "gpus": cards(),
+        "tmp": own_tmp(),
     }
     with connect(path) as connection:
         connection.sendall(json.dumps(image).encode() + b"\n")
