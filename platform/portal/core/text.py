@@ -5,6 +5,7 @@ The API's schemas validate with the same functions (`slipway.schemas.base`).
 
 import re
 import unicodedata
+from datetime import timedelta
 from typing import Any
 
 import orjson
@@ -101,3 +102,14 @@ def _replace_surrogates(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_replace_surrogates(part) for part in value]
     return value
+
+
+def span_text(span: timedelta) -> str:
+    """Format a time for a sentence: `45 s`, `1 min 20 s`, `2 h 5 min`."""
+    seconds = max(0, round(span.total_seconds()))
+    hours, minutes, rest = seconds // 3600, seconds // 60 % 60, seconds % 60
+    if hours:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    if minutes:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    return f"{rest} s"

@@ -8,6 +8,7 @@ from portal.compute.models import GroupMachine, NodeGroup
 from portal.compute.resources import Need, count_noun
 from portal.compute.services.node_groups import expected_node
 from portal.core import clock
+from portal.core.text import span_text
 from portal.workloads.models import Workload
 
 _RECENT_STARTS = 10
@@ -59,17 +60,6 @@ def usual_start(group: NodeGroup) -> timedelta | None:
     times = joined.values_list("created_at", "joined_at")[:_RECENT_STARTS]
     seconds = [(end - start).total_seconds() for start, end in times if end is not None]
     return timedelta(seconds=median(seconds)) if seconds else None
-
-
-def span_text(span: timedelta) -> str:
-    """Format a time for a sentence: `45 s`, `1 min 20 s`, `2 h 5 min`."""
-    seconds = max(0, round(span.total_seconds()))
-    hours, minutes, rest = seconds // 3600, seconds // 60 % 60, seconds % 60
-    if hours:
-        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-    if minutes:
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
-    return f"{rest} s"
 
 
 def _starting_text(group: NodeGroup) -> str:

@@ -17,9 +17,10 @@ from portal.compute.tasks import delete_machines
 from portal.core import clock
 from portal.core.clock import frozen
 from portal.core.errors import Conflict, InvalidInput
+from portal.core.text import span_text
 from portal.workloads.explanations import Explainer
 from portal.workloads.feasibility import refuse_impossible
-from portal.workloads.growth_reasons import growth_estimate, span_text
+from portal.workloads.growth_reasons import growth_estimate
 from portal.workloads.models import Workload
 from tests.personas import Personas
 from tests.portal.workloads.cloud import Cloud, make_group, registered_cloud, step
@@ -195,7 +196,7 @@ def test_an_idle_node_leaves_after_the_grace_and_never_below_the_least(
         steps(3)
         assert sorted(states()) == ["joined", "released"]
         (left,) = GroupMachine.objects.filter(state="released")
-        assert left.reason == "It had no work for 5 minutes."
+        assert left.reason == "It had no work for 5 min."
         assert left.idle_ms == pytest.approx(310_000, abs=5000)
         assert left.node is not None
         assert left.node.state == "removed"
@@ -238,7 +239,7 @@ def test_a_machine_that_never_joins_is_released_and_says_why(
         assert states() == ["draining"]
         row = GroupMachine.objects.get()
         assert row.failure == (
-            "It did not join within 2 minutes. The end of its console: pip: no route to host"
+            "It did not join within 2 min. The end of its console: pip: no route to host"
         )
         assert "no route to host. Slipway tries again in 30 s" in reason(job, people)
         steps(2)

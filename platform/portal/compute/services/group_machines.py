@@ -32,6 +32,7 @@ from portal.compute.services.node_registration import (
 )
 from portal.compute.signals import NodeChanged, node_changed
 from portal.core import clock
+from portal.core.text import span_text
 from slipway.schemas.truncation import shorten
 
 log = structlog.get_logger(__name__)
@@ -192,8 +193,7 @@ def _follow_starting(
         why = report.detail if report is not None else ""
         text = f"It ended before it joined{f': {why}' if why else ''}."
     elif machine.started_at and machine.started_at <= timestamp - machine.group.join_within:
-        minutes = machine.group.join_within_s / 60
-        text = f"It did not join within {minutes:g} minutes."
+        text = f"It did not join within {span_text(machine.group.join_within)}."
     else:
         return
     output = provisioner.output(machine.handle)[-_MOST_OUTPUT:]
@@ -272,8 +272,7 @@ def release_idle_machines(group: NodeGroup, *, needed: Collection[str]) -> int:
     idle = rows.filter(idle_since__lte=timestamp - group.idle_grace).order_by("idle_since")
     released = 0
     for machine in idle.exclude(node__in=needed).select_related("group", "node"):
-        minutes = group.idle_grace_s / 60
-        reason = f"It had no work for {minutes:g} minutes."
+        reason = f"It had no work for {span_text(group.idle_grace)}."
         released += drain_machine(machine, reason, only_above_least=True)
     return released
 
@@ -338,8 +337,8 @@ def _adopt_unknown(
 
 
 def _adopt(group: NodeGroup, report: MachineReport) -> None:
-    minutes = UNKNOWN_GRACE // timedelta(minutes=1)
-    reason = f"Slipway did not know it. It is released {minutes} minutes after it was noticed."
+    after = span_text(UNKNOWN_GRACE)
+    reason = f"Slipway did not know it. It is released {after} after it was noticed."
     timestamp = clock.now()
     label = provisioner_label(group.provisioner)
     with transaction.atomic():
