@@ -10,7 +10,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -144,7 +144,7 @@ def test_a_job_runs_in_it_and_its_frozen_list_makes_the_same(lab: Lab) -> None:
     lab.cli("env", "freeze", "geo", "--output", "frozen.txt")
     text = (lab.folder / "frozen.txt").read_text()
     assert f"{lab.channel.address(WEATHER)}#sha256:{lab.channel.sha256(WEATHER)}" in text
-    lab.channel.add(Package("weather", "1.3", depends=["python"], noarch=True))
+    lab.channel.add(replace(WEATHER, version="1.3"))
     lab.cli("env", "create", "exact", "-f", "frozen.txt")
     lab.cli("env", "build", "exact")
     again = lab.cli("env", "freeze", "exact")
