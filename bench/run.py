@@ -54,6 +54,7 @@ SCRIPTS: dict[str, list[str] | None] = {
     "searches": ["--no-peers", "--configurations", "6"],
     "engines": ["--rounds", "1", "--only", "slurm"],
     "engine_poll": ["--size", "50", "--rounds", "2"],
+    "engine_recovery": ["--rounds", "1", "--only", "undisturbed", "agent"],
     "environments": ["--packages", "20", "--rounds", "1"],
     "serving": None,
     "tracking": ["--rounds", "1", "--runs", "1000"],

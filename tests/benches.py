@@ -82,6 +82,7 @@ SLOW = {
         "--rounds 1 --only slurm slurm_poll --poll-size 20",
         {"slurm_submit_to_first_step", "slurm_look_20", "slurm_round_20"},
     ),
+    "engine_recovery": Smoke("--rounds 1 --only undisturbed", {"recovery_undisturbed"}),
     "engine_poll": Smoke("--size 20 --rounds 2", {"slurm_look_20", "slurm_round_20"}),
     "searches": Smoke("--no-peers --configurations 3", {"asha_compute_vs_random"}),
     "storage": Smoke("--mib 1", {"portal up", "portal down"}),
