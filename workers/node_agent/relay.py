@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -20,7 +20,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, InvalidURI
 
 from slipway.schemas.relay import RELAY_PATH, DashboardTarget, RelayGrant, RelayTarget, ShellTarget
-from workers.node_agent.attempts import AttemptTable
+from workers.node_agent.attempts import Attempt, AttemptTable
 from workers.node_agent.backends.base import Backend
 from workers.node_agent.folders import NodeFolders
 from workers.node_agent.portal import Portal
@@ -171,30 +171,31 @@ def served_by(table: AttemptTable, folders: NodeFolders, backends: Mapping[str, 
     """Return the function that lists what runs on a node and listens."""
 
     def served() -> dict[str, tuple[RelayTarget, Path]]:
-        sockets = {}
-        for attempt in table:
-            path = folders.listener(attempt.handle)
-            record = attempt.record
-            if not attempt.finished and is_own_socket(path):
-                target = RelayTarget(workload_id=record.workload_id, epoch=record.epoch)
-                sockets[target.name] = (target, path)
-            if not attempt.has_shells or record.backend not in backends:
-                continue
-            path = backends[record.backend].shell_socket(attempt.handle)
-            if not attempt.finished and is_own_socket(path):
-                target = ShellTarget(
-                    workload_id=record.workload_id, epoch=record.epoch, task_id=record.task_id
-                )
-                sockets[target.name] = (target, path)
-            path = folders.dashboard(attempt.handle)
-            if attempt.has_dashboard and not attempt.finished and is_own_socket(path):
-                target = DashboardTarget(
-                    workload_id=record.workload_id, epoch=record.epoch, dashboard_of=record.task_id
-                )
-                sockets[target.name] = (target, path)
-        return sockets
+        return {
+            target.name: (target, path)
+            for attempt in table
+            if not attempt.finished
+            for target, path in _sockets_of(attempt, folders, backends)
+            if is_own_socket(path)
+        }
 
     return served
+
+
+def _sockets_of(
+    attempt: Attempt, folders: NodeFolders, backends: Mapping[str, Backend]
+) -> Iterator[tuple[RelayTarget, Path]]:
+    """Yield the sockets that a task may have, of which shells and dashboards were opened."""
+    record, handle = attempt.record, attempt.handle
+    workload_id, epoch, task_id = record.workload_id, record.epoch, record.task_id
+    yield RelayTarget(workload_id=workload_id, epoch=epoch), folders.listener(handle)
+    backend = backends.get(record.backend)
+    if attempt.has_shells and backend is not None:
+        shell = ShellTarget(workload_id=workload_id, epoch=epoch, task_id=task_id)
+        yield shell, backend.shell_socket(handle)
+    if attempt.has_dashboard:
+        dashboard = DashboardTarget(workload_id=workload_id, epoch=epoch, dashboard_of=task_id)
+        yield dashboard, folders.dashboard(handle)
 
 
 def relay_url(portal_url: str, grant: RelayGrant) -> str:

@@ -11,6 +11,8 @@ import pytest
 from tests.jobs import Jobs
 from tests.portals import RunningPortal, running_slipway
 from tests.terminals import Terminal
+from tests.workers.node_agent.clusters import dashboard_packages
+from tests.workers.node_agent.clusters import project as cluster_files
 
 pytestmark = pytest.mark.integration
 
@@ -99,3 +101,27 @@ def test_a_shell_ends_with_its_job_and_is_refused_to_others(
     Jobs(client, project=slug).end_of(job_id, within_s=120)
     over = client.post(shells, json={})
     assert (over.status_code, over.json()["code"]) == (409, "not_running")
+
+
+def test_a_dashboard_is_reached_although_no_shell_is_open(
+    slipway: RunningPortal, client: httpx.Client
+) -> None:
+    slug = f"dashboards-{secrets.token_hex(3)}"
+    client.post("/projects", json={"name": slug}).raise_for_status()
+    jobs = Jobs(client, project=slug)
+    packages = cluster_files(_WAITS) | dashboard_packages()
+    files = {name.replace("packages/", "src/"): text for name, text in packages.items()}
+    files["pyproject.toml"] = '[project]\nname = "job"\nversion = "1"\n'
+    del files["train.py"]
+    job = jobs.submit(_WAITS, files=files, framework="ray", keep=[])
+    jobs.wait_for(job, "running", within_s=180)
+    opened = client.post(f"/projects/{slug}/jobs/{job}/dashboards").raise_for_status().json()
+    address = httpx.URL(opened["dashboard_url"])
+    host = {"Host": f"{address.host}:{address.port}"}
+    with httpx.Client(base_url=slipway.url, headers=host, timeout=60) as browser:
+        ticket = browser.get(address.raw_path.decode())
+        cookie = ticket.headers["set-cookie"].partition(";")[0]
+        browser.cookies.clear()
+        page = browser.get("/nodes", headers={"Cookie": cookie})
+    assert (page.status_code, page.text.startswith("/nodes rank=")) == (200, True), page.text
+    client.post(f"/projects/{slug}/jobs/{job}/cancel").raise_for_status()
