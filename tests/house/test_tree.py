@@ -49,6 +49,7 @@ PIP_OPTIONS_ALLOWED = {
     "tests/integration/docker/test_docker_backend.py",
     "tests/integration/serving/test_package_archives.py",
     "tests/portal/registry/test_job_archives.py",
+    "tests/portal/training/test_environment_folders.py",
     "tests/portal/training/test_package_archives.py",
     "tests/portal/training/test_requirements.py",
     "tests/slipway/test_requirement_files.py",

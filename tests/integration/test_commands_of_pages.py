@@ -97,6 +97,7 @@ class Reader:
     def write(self, files: Mapping[str, str]) -> None:
         """Write files of text."""
         for name, text in files.items():
+            (self.folder / name).parent.mkdir(exist_ok=True)
             (self.folder / name).write_text(text)
 
 
@@ -119,9 +120,20 @@ def test_the_settings_explain_themselves(reader: Reader) -> None:
 
 
 def test_the_commands_on_environments_run(reader: Reader) -> None:
-    reader.write({"requirements.txt": "lighthouse==1.0\n", "newer.txt": "lighthouse==2.0\n"})
+    (reader.folder / "dist").mkdir()
+    made = make_wheel(reader.folder / "dist", "acme_tools", "1.0").name
+    reader.write(
+        {
+            "requirements.txt": "lighthouse==1.0\n",
+            "newer.txt": "lighthouse==2.0\n",
+            "gpu/requirements.txt": "-r ../newer.txt\n",
+            "gpu/wheels.txt": f"-r requirements.txt\n../dist/{made}\n",
+            ".gitignore": "dist/\n",
+        }
+    )
     output = reader.type(commands_of("docs/environments.md"))
     assert "trees@2" in output
+    assert "acme-tools @" in output
     assert "lighthouse==2.0" in (reader.folder / "requirements.lock").read_text()
 
 

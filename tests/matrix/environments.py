@@ -3,6 +3,7 @@
 from portal.accounts.models import Project, User
 from portal.compute.models import EnvironmentVersion, NamedEnvironment
 from portal.compute.services.named_environments import create_named_environment
+from portal.compute.services.version_packages import version_packages
 
 NUMBER = 61_247
 
@@ -13,7 +14,7 @@ def make_environment(*, project: Project, by: User) -> dict[str, str]:
         project=project,
         by=by,
         name=f"packages-of-{by.name}".lower(),
-        requirements=f"numpy\npackage-of-{by.name}",
+        packages=version_packages(f"numpy\npackage-of-{by.name}", python=None),
     )
     NamedEnvironment.objects.filter(pk=named.pk).update(version=NUMBER)
     EnvironmentVersion.objects.filter(named=named).update(number=NUMBER)

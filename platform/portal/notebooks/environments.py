@@ -80,8 +80,10 @@ def environment_of(
     if version is not None and version.is_conda:
         source = conda_with(version.environment, _SERVER)
         return use_conda(project=project, by=by, source=source).digest
+    # Only a version has archives, and the project's own.
     text = requirements if version is None else version.environment.requirements
-    canonical = normalised(text)
+    has_archives = version is not None
+    canonical = normalised(text, has_archives=has_archives)
     lines = package_lines(canonical)
     if not lines:
         return ""
@@ -92,4 +94,5 @@ def environment_of(
         by=by,
         requirements="\n".join([*options_of(canonical), *lines, *missing]),
         python=None if version is None else version.environment.python,
+        has_archives=has_archives,
     ).digest

@@ -12,10 +12,11 @@ from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_l
 from slipway.cli.project import ProjectOption
 from slipway.cli.session import Session, command
 from slipway.cli.tables import CellOverflow, ListColumn
+from slipway.cli.train import DEFAULT_MAX_MB, IncludeOption, create_snapshot, upload
 from slipway.errors import Conflict
 from slipway.schemas.environments import EnvironmentAuditOut, EnvironmentVersionDetail
 from slipway.terminal_text import tame
-from slipway.training import requirements_text
+from slipway.training import requirements_fields, requirements_text
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -31,12 +32,21 @@ ReferenceArgument = Annotated[
     ),
 ]
 RequirementsOption = Annotated[
-    Path,
+    Path | None,
     typer.Option(
         *("--file", "-f", "--requirements", "-r"),
         metavar="FILE",
         help="Requirements file with packages, environment.yml, conda-lock.yml or a list that "
-        "begins with @EXPLICIT.",
+        "begins with @EXPLICIT. Default: requirements.txt, or the file of the folder that a job "
+        "would use.",
+    ),
+]
+CodeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--code",
+        metavar="FOLDER",
+        help="Folder to upload, whose files the requirements may name, such as wheels.",
     ),
 ]
 PythonOption = Annotated[
@@ -105,22 +115,45 @@ def _show(session: Session, version: EnvironmentVersionDetail) -> None:
         )
 
 
+def _packages(
+    session: Session,
+    requirements: Path | None,
+    code: str | None,
+    include: list[str] | None,
+    project: str,
+) -> dict[str, str | None]:
+    """Return the fields of a version: a text, or an uploaded folder and a file in it."""
+    if code is None:
+        if include:
+            raise UsageMistake(
+                "--include names files of a folder, and there is no --code.",
+                field="include",
+                next_step="Name the folder: --code .",
+            )
+        return {"requirements": requirements_text(requirements or "requirements.txt")}
+    with create_snapshot(session, code, None, include, DEFAULT_MAX_MB) as snapshot:
+        upload(session, snapshot, project)
+        return {"snapshot": snapshot.digest, **requirements_fields(snapshot, requirements)}
+
+
 @command(app, "create")
 def create(
     session: Session,
     environment: NameArgument,
-    requirements: RequirementsOption = Path("requirements.txt"),
+    requirements: RequirementsOption = None,
+    code: CodeOption = None,
+    include: IncludeOption = None,
     description: Annotated[
         str | None, typer.Option("--description", help="Purpose of the environment.")
     ] = None,
     python: PythonOption = None,
     project: ProjectOption = None,
 ) -> None:
-    """Create an environment from a requirements file, or from a file of conda."""
+    """Create an environment from a requirements file, a file of conda, or a folder with files."""
     slug, environments = session.project(project), session.client.environments
     environments.create(
         environment,
-        requirements_text(requirements),
+        **_packages(session, requirements, code, include, slug),
         project=slug,
         description=description,
         python=python,
@@ -132,15 +165,21 @@ def create(
 def add_version(
     session: Session,
     environment: NameArgument,
-    requirements: RequirementsOption = Path("requirements.txt"),
+    requirements: RequirementsOption = None,
+    code: CodeOption = None,
+    include: IncludeOption = None,
     python: PythonOption = None,
     project: ProjectOption = None,
 ) -> None:
     """Add a version with other packages or another Python. Jobs in earlier versions keep them."""
-    slug = session.project(project)
-    text = requirements_text(requirements)
-    environments = session.client.environments
-    _show(session, environments.add_version(environment, text, project=slug, python=python))
+    slug, environments = session.project(project), session.client.environments
+    version = environments.add_version(
+        environment,
+        **_packages(session, requirements, code, include, slug),
+        project=slug,
+        python=python,
+    )
+    _show(session, version)
 
 
 @command(app, "list")

@@ -228,7 +228,8 @@ def parse_canonical(text: str, *, has_archives: bool = False) -> list[Requiremen
         elif line.kind in _OF_FILES and not (has_archives and line.sha256):
             raise line.refused(
                 "it names a file, and these requirements came without files",
-                "Submit it as a requirements file in the folder of the code.",
+                "Submit it as a requirements file in the folder of the code, or make an "
+                "environment of that folder: slipway env create NAME --code FOLDER.",
             )
         else:
             lines.append(line)

@@ -24,6 +24,8 @@ class Environments:
     """The named environments of a project. `name` is that of one, `requirements` a file's text.
 
     That is a requirements file, an `environment.yml`, a `conda-lock.yml` or an `@EXPLICIT` list.
+    `snapshot` is the digest of an uploaded folder (`client.snapshots.upload`), whose files it may
+    name; `requirements_file` is the path of a file in it instead, by default that of a job.
 
     GET, POST projects/{project}/named-environments · GET, PATCH …/{environment} · GET, POST
     …/versions · GET …/versions/{number} · POST …/versions/{number}/build · POST …/archive, restore
@@ -47,11 +49,13 @@ class Environments:
     def create(
         self,
         name: str,
-        requirements: str,
+        requirements: str | None = None,
         *,
         project: str,
         description: str | None = None,
         python: str | None = None,
+        snapshot: str | None = None,
+        requirements_file: str | None = None,
     ) -> NamedEnvironmentOut:
         """Create an environment with its first version, for a `python` such as `3.12`.
 
@@ -61,6 +65,8 @@ class Environments:
             NamedEnvironmentIn,
             name=name,
             requirements=requirements,
+            snapshot=snapshot,
+            requirements_file=requirements_file,
             description=description,
             python=python,
         )
@@ -73,10 +79,23 @@ class Environments:
         return self._connection.fetch(NamedEnvironmentOut, "PATCH", *segments, body=body)
 
     def add_version(
-        self, name: str, requirements: str, *, project: str, python: str | None = None
+        self,
+        name: str,
+        requirements: str | None = None,
+        *,
+        project: str,
+        python: str | None = None,
+        snapshot: str | None = None,
+        requirements_file: str | None = None,
     ) -> EnvironmentVersionDetail:
         """Add a version with other packages or another Python. Earlier ones stay as they are."""
-        body = build(EnvironmentVersionIn, requirements=requirements, python=python)
+        body = build(
+            EnvironmentVersionIn,
+            requirements=requirements,
+            snapshot=snapshot,
+            requirements_file=requirements_file,
+            python=python,
+        )
         segments = (*_path(project), name, "versions")
         return self._connection.fetch(EnvironmentVersionDetail, "POST", *segments, body=body)
 

@@ -102,6 +102,11 @@ _PYTHON_PATTERN = r"^3\.\d{1,2}$"
 PythonVersion = Annotated[Line, line_field(_PYTHON_PATTERN)]
 
 
+# A SHA-256 in hexadecimal digits.
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+RelativePath = Annotated[Line, Field(min_length=1, max_length=500)]
+
+
 # Strict: true is not 1, and "1" is not a number. Bounds of these types appear in the OpenAPI
 # document. With a validator they would not, so WholeNumbers converts 3.0 to 3, as JSON allows.
 Whole = Annotated[int, Strict()]

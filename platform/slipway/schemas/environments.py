@@ -9,8 +9,10 @@ from slipway.schemas.accounts import UserOut
 from slipway.schemas.base import (
     SLUG_PATTERN,
     AnswerSchema,
+    Digest,
     Line,
     PythonVersion,
+    RelativePath,
     RequestSchema,
     Slug,
     Text,
@@ -28,17 +30,33 @@ Requirements = Annotated[Text, Field(max_length=MAX_REQUIREMENTS_CHARACTERS)]
 BuildSummary = Literal["ready", "building", "failed", "not_built"]
 
 
-class NamedEnvironmentIn(RequestSchema):
+class VersionPackagesIn(RequestSchema):
+    """Packages of a version of a named environment.
+
+    `requirements` is the text of a requirements file, of an `environment.yml`, of a
+    `conda-lock.yml` or of a list that begins with `@EXPLICIT`. With a `snapshot`, the digest of an
+    uploaded folder, its lines may name files there; `requirements_file` is the path of such a file
+    in it instead, and without both the files at its top count, as for a job.
+    """
+
+    requirements: Requirements | None = None
+    snapshot: Digest | None = None
+    requirements_file: RelativePath | None = None
+    python: PythonVersion | None = None
+
+
+class NamedEnvironmentIn(VersionPackagesIn):
     """A named environment to create, with the packages of its first version.
 
     `requirements` is the text of a requirements file, of an `environment.yml`, of a
-    `conda-lock.yml` or of a list that begins with `@EXPLICIT`. `python` is a version that a node
-    has, such as `3.12`, by default that of the installation; conda brings its own.
+    `conda-lock.yml` or of a list that begins with `@EXPLICIT`. With a `snapshot`, the digest of an
+    uploaded folder, its lines may name files there; `requirements_file` is the path of such a file
+    in it instead, and without both the files at its top count, as for a job. `python` is a version
+    that a node has, such as `3.12`, by default that of the folder or of the installation; conda
+    brings its own.
     """
 
     name: Slug
-    requirements: Requirements
-    python: PythonVersion | None = None
     description: Annotated[Text, Field(max_length=2000)] = ""
 
 
@@ -48,14 +66,11 @@ class NamedEnvironmentEdit(RequestSchema):
     description: Annotated[Text, Field(max_length=2000)]
 
 
-class EnvironmentVersionIn(RequestSchema):
-    """Packages of a new version: the text of a requirements file, or of a file of conda.
+class EnvironmentVersionIn(VersionPackagesIn):
+    """Packages of a new version, in the forms of those of a new environment.
 
-    Without `python` it has the Python of the latest version.
+    Without `python` it has the Python of the folder or of the latest version.
     """
-
-    requirements: Requirements
-    python: PythonVersion | None = None
 
 
 class DefaultEnvironmentIn(RequestSchema):

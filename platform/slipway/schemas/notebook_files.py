@@ -31,6 +31,7 @@ from slipway.schemas.base import (
     Line,
     Name,
     Number,
+    RelativePath,
     RequestSchema,
     Slug,
     Text,
@@ -38,7 +39,7 @@ from slipway.schemas.base import (
     Whole,
 )
 from slipway.schemas.environments import EnvironmentReference
-from slipway.schemas.training import Argument, ParameterName, RelativePath
+from slipway.schemas.training import Argument, ParameterName
 from slipway.schemas.workloads import WorkloadState
 
 MAX_NOTEBOOK_BYTES = 20 * 1024**2

@@ -25,11 +25,13 @@ from pydantic import AfterValidator, Field
 from slipway.schemas.backends import DEFAULT_BACKEND, BackendName
 from slipway.schemas.base import (
     AnswerSchema,
+    Digest,
     JsonObject,
     JsonValue,
     Line,
     Number,
     PythonVersion,
+    RelativePath,
     RequestSchema,
     Slug,
     Text,
@@ -61,7 +63,7 @@ from slipway.schemas.sweeps import (
     WarmStartSource,
 )
 from slipway.schemas.tables import ColumnName
-from slipway.schemas.training import Argument, Digest, GitFacts, Quote, RelativePath, Tags
+from slipway.schemas.training import Argument, GitFacts, Quote, Tags
 
 MOST_STEPS = 100
 MOST_ITEMS = 100

@@ -30,10 +30,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from slipway.schemas.base import AnswerSchema, Line, Number, RequestSchema, Truth, Whole
+from slipway.schemas.base import AnswerSchema, Digest, Line, Number, RequestSchema, Truth, Whole
 
 Id = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.:-]+$")]
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[Whole, Field(ge=0, le=2**53)]
 Moment = Annotated[Whole, Field(ge=0, le=2**48)]
 EndpointName = Annotated[str, Field(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$")]

@@ -45,10 +45,12 @@ from pydantic import AfterValidator, Field
 from slipway.schemas.backends import DEFAULT_BACKEND, BackendName
 from slipway.schemas.base import (
     AnswerSchema,
+    Digest,
     Line,
     Name,
     Number,
     PythonVersion,
+    RelativePath,
     RequestSchema,
     Slug,
     Text,
@@ -87,8 +89,6 @@ def _storable(text: str) -> str:
     return text
 
 
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-RelativePath = Annotated[Line, Field(min_length=1, max_length=500)]
 Argument = Annotated[Line, Field(max_length=4096)]
 # Tags by which spend is split, at most ten per job, such as `team=vision`.
 TagName = Annotated[Line, line_field(r"^[A-Za-z][A-Za-z0-9_.-]{0,39}$")]

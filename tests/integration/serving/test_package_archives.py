@@ -33,14 +33,15 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
         yield lab
 
 
-def _train(endpoints: Endpoints, folder: Path) -> subprocess.CompletedProcess[str]:
+def _train(endpoints: Endpoints, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return _command(endpoints, folder, "train", "train.py", "--watch", "--tier", "job", *options)
+
+
+def _command(endpoints: Endpoints, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     running = endpoints.running
     project = endpoints.path.rpartition("/")[2]
     return subprocess.run(
-        [
-            *(sys.executable, "-m", "slipway", "train", "train.py", "--watch"),
-            *("--project", project, "--tier", "job"),
-        ],
+        [sys.executable, "-m", "slipway", *words, "--project", project],
         cwd=folder,
         env=os.environ
         | {
@@ -91,3 +92,30 @@ def test_a_wheel_of_the_code_trains_a_model_and_serves_it(
     shown = " ".join(refused.stderr.split())
     assert "Line 1 of requirements.txt" in shown
     assert "the submitted folder has no file wheels/acme_tools-2.0" in shown
+
+
+def test_a_folder_with_a_wheel_is_an_environment_of_jobs_and_endpoints(
+    endpoints: Endpoints, tmp_path: Path
+) -> None:
+    folder = tmp_path / "packages"
+    (folder / "wheels").mkdir(parents=True)
+    wheel = make_wheel(folder / "wheels", "acme_maps", "3.0").name
+    (folder / "requirements.txt").write_text(f"./wheels/{wheel}\n")
+    for words in (("create", "maps", "--code", "."), ("build", "maps")):
+        done = _command(endpoints, folder, "env", *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "train.py").write_text("import acme_maps\nprint('maps', acme_maps.version)\n")
+    done = _train(endpoints, code, "--environment", "maps")
+    assert "maps 3.0" in done.stdout, done.stdout + done.stderr
+
+    # A model that was logged elsewhere finds the package in the environment that it is served in.
+    at = f"workspaces/{endpoints.project}/models/mapping"
+    root = endpoints.write(at, {"factor": 4, "refuses_above": None})
+    (module,) = (root / "code").iterdir()
+    module.write_text(f"import acme_maps\n{module.read_text()}")
+    source = {"source": f"mlflow-artifacts:/{at}"}
+    version = endpoints.call("POST", "models/double/versions", source)
+    endpoints.create("mapping", version["version"], environment="maps")
+    endpoints.until("mapping", 4.0, within_s=300)

@@ -12,6 +12,7 @@ from portal.compute.services.named_environments import (
     archive_named_environment,
     create_named_environment,
 )
+from portal.compute.services.version_packages import VersionPackages, version_packages
 from portal.endpoints.models import Endpoint, Revision
 from portal.workloads.models import Workload
 from tests.personas import Personas, json_of
@@ -23,8 +24,12 @@ ENVIRONMENT = "/p/vision/environments/trees"
 
 def _create(people: Personas, by: User) -> NamedEnvironment:
     return create_named_environment(
-        project=people.vision, by=by, name="trees", requirements="humanize==4.1.0"
+        project=people.vision, by=by, name="trees", packages=_of("humanize==4.1.0")
     )
+
+
+def _of(requirements: str) -> VersionPackages:
+    return version_packages(requirements, python=None)
 
 
 def _packages(revision: int) -> list[str]:
@@ -39,7 +44,7 @@ def test_a_revision_serves_in_the_version_it_was_created_with(lab: Lab, people: 
     lab.settle()
     assert "humanize==4.1.0" in _packages(1)
     assert "mlflow" in _packages(1), "what the model server needs is added"
-    add_version(named=named, by=people.bob, requirements="humanize==4.2.0")
+    add_version(named=named, by=people.bob, packages=_of("humanize==4.2.0"))
     browser: Client = browser_of(people.bob)
     page = text_of(browser.get(f"{ONE}/promote"))
     assert "trees@2 · 1 package · Python 3.11 · not built yet" in page
@@ -76,7 +81,7 @@ def test_an_environment_that_is_not_there_is_refused(lab: Lab, people: Personas)
 @pytest.mark.postgres
 def test_a_revision_serves_in_packages_of_conda(lab: Lab, people: Personas) -> None:
     text = "channels: [conda-forge]\ndependencies: [python=3.12, numpy, {pip: [humanize]}]\n"
-    create_named_environment(project=people.vision, by=people.bob, name="trees", requirements=text)
+    create_named_environment(project=people.vision, by=people.bob, name="trees", packages=_of(text))
     created = lab.create(environment="trees")
     assert created["revisions"][0]["environment_version"] == "trees@1"
     lab.settle()

@@ -12,6 +12,7 @@ from portal.accounts.models import User
 from portal.compute.models import NamedEnvironment
 from portal.compute.services.environments import default_python
 from portal.compute.services.named_environments import add_version, create_named_environment
+from portal.compute.services.version_packages import version_packages
 from portal.notebooks.models import Server
 from portal.notebooks.services.servers import stop_server
 from portal.training.models import Job
@@ -38,7 +39,11 @@ def machine(people: Personas, settings: Settings, tmp_path: Path) -> Machine:
 
 def _create(people: Personas, by: User, name: str = "trees") -> NamedEnvironment:
     return create_named_environment(
-        project=people.vision, by=by, name=name, requirements="humanize", description="*Fast*"
+        project=people.vision,
+        by=by,
+        name=name,
+        packages=version_packages("humanize", python=None),
+        description="*Fast*",
     )
 
 
@@ -155,7 +160,7 @@ def test_a_job_chooses_an_environment_and_its_page_shows_build_and_users(
     job_page = bob.get(f"/p/vision/jobs/{job.pk}")
     assert "trees@1" in text_of(job_page)
     assert "built" in text_of(bob.get(LIST))
-    add_version(named=named, by=people.bob, requirements="six")
+    add_version(named=named, by=people.bob, packages=version_packages("six", python=None))
     clone = html_of(bob.get(f"/p/vision/jobs/new?from={job.pk}"))
     assert '<option value="trees@1" selected>' in clone
     with CaptureQueriesContext(connection) as queries:
@@ -187,7 +192,7 @@ def test_a_notebook_server_keeps_the_version_it_was_launched_in(
     runs = bob.patch(at, {"environment": "installation"})
     assert (runs.status_code, json_of(runs)["field"]) == (409, "environment")
     stop_server(server=Server.objects.get(pk=server["id"]))
-    add_version(named=named, by=people.bob, requirements="six")
+    add_version(named=named, by=people.bob, packages=version_packages("six", python=None))
     form = html_of(browse(people.bob).get(f"/p/vision/notebooks/servers/{server['id']}/edit"))
     assert "Unchanged: trees@1" in form
     assert json_of(bob.patch(at, {"environment": "trees"}))["environment_version"] == "trees@2"

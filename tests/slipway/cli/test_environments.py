@@ -10,6 +10,7 @@ import pytest
 from slipway.cli.exits import ExitCode
 from tests.slipway.cli.conftest import Cli
 from tests.slipway.servers import Answer, answer_json, serve
+from tests.workers.node_agent.packages import make_wheel
 
 USER = {"id": "usr_1", "email": "a@example.org", "name": "Alice"}
 VERSION = {
@@ -116,3 +117,34 @@ def test_environments_are_created_versioned_and_chosen(alice: Cli, tmp_path: Pat
     assert (job.code, job.problem["code"]) == (ExitCode.INVALID, "environment_archived")
     assert alice("env", "restore", "trees", *here).code == 0
     assert alice("env", "list", "--quiet", *here).out.split() == ["trees"]
+
+
+def test_a_folder_with_a_wheel_becomes_an_environment(alice: Cli, tmp_path: Path) -> None:
+    project = f"environments-{secrets.token_hex(4)}"
+    assert alice("project", "create", project, "--slug", project).code == 0
+    here = ("--project", project)
+    (tmp_path / "code" / "wheels").mkdir(parents=True)
+    made = make_wheel(tmp_path / "code" / "wheels", "acme_tools", "1.0").name
+    requirements = tmp_path / "code" / "requirements.txt"
+    requirements.write_text(f"./wheels/{made}\n")
+    folder = ("--code", str(tmp_path / "code"))
+    alone = alice("env", "create", "tools", "-r", str(requirements), "--json", *here)
+    assert (alone.code, alone.problem["code"]) == (ExitCode.INVALID, "bad_requirement")
+    assert "--code FOLDER" in alone.problem["next_step"]
+    created = alice("env", "create", "tools", *folder, "--quiet", *here)
+    assert created.out.strip() == "tools@1", created.err
+    shown = alice("env", "show", "tools", "--json", *here).document
+    assert shown["requirements"].startswith(f"acme-tools @ file:{made}#sha256=")
+    # Git ignores a folder of builds, and --include sends it.
+    (tmp_path / "code" / ".gitignore").write_text("dist/\n")
+    (tmp_path / "code" / "dist").mkdir()
+    second = make_wheel(tmp_path / "code" / "dist", "acme_more", "2.0").name
+    more = tmp_path / "code" / "more.txt"
+    more.write_text(f"-r requirements.txt\n./dist/{second}\n")
+    ignored = alice("env", "version", "tools", *folder, "-r", str(more), "--json", *here)
+    assert "--include" in ignored.problem["next_step"]
+    sent = ("--include", f"dist/{second}")
+    added = alice("env", "version", "tools", *folder, "-r", str(more), *sent, "--json", *here)
+    assert (added.code, added.document["packages"]) == (0, 2), added.err
+    astray = alice("env", "version", "tools", *sent, "--json", *here)
+    assert (astray.code, astray.problem["field"]) == (ExitCode.USAGE, "include")

@@ -7,21 +7,29 @@ from ninja import Query, Router, Status
 from pydantic import Field
 
 from portal.accounts.gates import ProjectRole, gated_project
+from portal.accounts.models import Project
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
 from portal.api.v1.serializers import PageParameters, SearchQuery, page_of, user_out
 from portal.api.v1.workload_serializers import build_out
 from portal.compute.gates import EnvironmentRole, gated_environment
 from portal.compute.models import (
+    Environment,
     EnvironmentBuild,
     EnvironmentVersion,
     NamedEnvironment,
 )
 from portal.compute.services import named_environments as services
 from portal.compute.services.named_environments import BuildSummary
-from portal.compute.services.version_packages import channels_of, document_of, frozen
+from portal.compute.services.version_packages import (
+    VersionPackages,
+    channels_of,
+    document_of,
+    frozen,
+)
 from portal.compute.services.vulnerabilities import as_document, audit_of
 from portal.core.pagination import paginate
+from portal.training.services.named_packages import named_packages
 from portal.workloads.builds_ahead import request_builds, requested_nodes
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf
@@ -35,6 +43,7 @@ from slipway.schemas.environments import (
     NamedEnvironmentEdit,
     NamedEnvironmentIn,
     NamedEnvironmentOut,
+    VersionPackagesIn,
 )
 
 router = Router(tags=["Named environments"])
@@ -75,6 +84,19 @@ def _fresh(named: NamedEnvironment) -> NamedEnvironmentOut:
     version = services.version_of(named, named.version)
     summaries = services.build_summaries(named.project, [version.environment_id])
     return _out(named, version, summaries[version.environment_id])
+
+
+def _packages(
+    project: Project, payload: VersionPackagesIn, latest: Environment | None = None
+) -> VersionPackages:
+    return named_packages(
+        project=project,
+        requirements=payload.requirements,
+        snapshot=payload.snapshot,
+        requirements_file=payload.requirements_file,
+        python=payload.python,
+        latest=latest,
+    )
 
 
 def _version_out(version: EnvironmentVersion, build: BuildSummary) -> EnvironmentVersionOut:
@@ -147,13 +169,13 @@ def create_named_environment(
     request: HttpRequest, project: str, payload: NamedEnvironmentIn
 ) -> Status[NamedEnvironmentOut]:
     """Create a named environment with its first version. It is built when something runs in it."""
+    project_row = gated_project(request)
     named = services.create_named_environment(
-        project=gated_project(request),
+        project=project_row,
         by=require_principal(request).user,
         name=payload.name,
         description=payload.description,
-        requirements=payload.requirements,
-        python=payload.python,
+        packages=_packages(project_row, payload),
     )
     return Status(201, _fresh(named))
 
@@ -203,11 +225,10 @@ def create_environment_version(
 ) -> Status[EnvironmentVersionDetail]:
     """Add a version with other packages. Jobs that ran in earlier versions keep them."""
     named = gated_environment(request)
+    latest = services.version_of(named, named.version).environment
+    packages = _packages(named.project, payload, latest)
     version = services.add_version(
-        named=named,
-        by=require_principal(request).user,
-        requirements=payload.requirements,
-        python=payload.python,
+        named=named, by=require_principal(request).user, packages=packages
     )
     return Status(201, _detail(named, services.version_of(named, version.number)))
 

@@ -105,7 +105,7 @@ def conda_with(environment: Environment, needs: Iterable[str]) -> CondaSource:
     names = {name_of(line) for line in lines} | {*map(canonicalize_name, source.environment.names)}
     missing = [need for need in needs if name_of(need) not in names]
     text = "\n".join([*source.requirements.splitlines(), *missing])
-    return replace(source, requirements=normalised(text))
+    return replace(source, requirements=normalised(text, has_archives=True))
 
 
 def use_conda(*, project: Project, by: User, source: CondaSource) -> Environment:

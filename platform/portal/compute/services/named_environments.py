@@ -15,7 +15,7 @@ from portal.compute.models import (
     EnvironmentVersion,
     NamedEnvironment,
 )
-from portal.compute.services.version_packages import VersionPackages, version_packages
+from portal.compute.services.version_packages import VersionPackages
 from portal.core import clock
 from portal.core.errors import Conflict, InvalidInput, NotFound
 from portal.core.text import clean_slug, forbidden_in_text
@@ -45,17 +45,14 @@ def create_named_environment(
     by: User,
     name: str,
     description: str = "",
-    requirements: str,
-    python: str | None = None,
+    packages: VersionPackages,
 ) -> NamedEnvironment:
-    """Create a named environment with its first version, for a `python` such as `3.12`.
+    """Create a named environment with its first version.
 
-    `requirements` is the text of a requirements file, or of a file of conda, which brings its
-    Python. Raises InvalidInput, naming the field, and Conflict for a name that is taken.
+    Raises InvalidInput, naming the field, and Conflict for a name that is taken.
     """
     slug = _free_slug(name)
     description = _clean_description(description)
-    packages = version_packages(requirements, python=python)
     with transaction.atomic():
         _require_free(project, slug)
         try:
@@ -72,16 +69,14 @@ def create_named_environment(
 
 
 def add_version(
-    *, named: NamedEnvironment, by: User, requirements: str, python: str | None = None
+    *, named: NamedEnvironment, by: User, packages: VersionPackages
 ) -> EnvironmentVersion:
     """Add a version with other packages or another Python. Versions that exist stay as they are.
 
-    Without `python` it has that of the latest version. Raises InvalidInput for a bad line or a
-    Python that no node has, and Conflict for the packages of the latest version, an archived
-    environment, or a version that somebody adds at the same time.
+    Raises Conflict for the packages of the latest version, an archived environment, or a version
+    that somebody adds at the same time.
     """
     latest = version_of(named, named.version)
-    packages = version_packages(requirements, python=python, latest=latest.environment)
     if latest.environment.digest == packages.digest:
         raise Conflict(
             f"Version {latest.number} of {named.name} has these packages already.",

@@ -29,7 +29,10 @@ from slipway.requirement_files.lines import RequirementRefused, parse_canonical
 
 @dataclass(frozen=True)
 class VersionPackages:
-    """Packages in canonical form. With `conda` they bring their Python, else they need `python`."""
+    """Packages in canonical form. With `conda` they bring their Python, else they need `python`.
+
+    Whoever makes them has checked that the project has the archives that they name by digest.
+    """
 
     requirements: str
     python: str
@@ -53,7 +56,11 @@ class VersionPackages:
         if self.conda is not None:
             return use_conda(project=project, by=by, source=self.conda)
         return use_environment(
-            project=project, by=by, requirements=self.requirements, python=self.python
+            project=project,
+            by=by,
+            requirements=self.requirements,
+            python=self.python,
+            has_archives=True,
         )
 
 
@@ -64,7 +71,7 @@ def version_packages(
 
     Without `python` it is that of `latest`, the packages of the version before. Raises InvalidInput
     for a line that cannot be used, for no packages, and for a Python that no node has, or any
-    beside conda.
+    beside conda. Archives that lines name by digest are not looked up.
     """
     if is_conda_text(text):
         conda = _conda_source(text)
@@ -72,23 +79,33 @@ def version_packages(
             raise python_of_conda(python)
         return VersionPackages(conda.requirements, conda.environment.python, conda)
     require_python(python)
-    lines = normalised(text)
+    lines = normalised(text, has_archives=True)
     if not package_lines(lines):
-        raise InvalidInput(
-            "The requirements name no package.",
-            code="no_packages",
-            field="requirements",
-            next_step="Write one package a line, such as scikit-learn==1.7.0.",
-        )
-    if python is None and latest is not None and not latest.conda:
-        python = latest.python
-    return VersionPackages(lines, python or default_python())
+        raise no_packages("requirements", "The requirements name no package.")
+    return VersionPackages(lines, python or python_before(latest))
+
+
+def python_before(latest: Environment | None) -> str:
+    """Return the Python of the version before, or of the installation if that has conda's."""
+    if latest is None or latest.conda:
+        return default_python()
+    return latest.python
+
+
+def no_packages(field: str, message: str) -> InvalidInput:
+    """Return the error for an environment without packages."""
+    return InvalidInput(
+        message,
+        code="no_packages",
+        field=field,
+        next_step="Write one package a line, such as scikit-learn==1.7.0.",
+    )
 
 
 def _conda_source(text: str) -> CondaSource:
     try:
         content = conda_file(text, "the requirements")
-        lines = canonical(parse_canonical(pip_text(content)))
+        lines = canonical(parse_canonical(pip_text(content), has_archives=True))
     except RequirementRefused as error:
         raise refused_requirement(error) from error
     return CondaSource(content.environment, lines)

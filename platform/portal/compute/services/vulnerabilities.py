@@ -237,8 +237,8 @@ def _why_not(environment: Environment, *, is_built: bool, count: int) -> str:
         return "An administrator has switched these checks off."
     if _has_own_packages(environment.requirements):
         return (
-            "It names an index or an address of its own, so its package names may be private and "
-            "are not sent."
+            "It names an index, an address or an archive of its own, so its package names may be "
+            "private and are not sent."
         )
     if not is_built:
         return "Its exact versions are not known before it is built."

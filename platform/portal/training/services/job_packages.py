@@ -111,7 +111,7 @@ def environment_digest(
     """
     if not packages.needs_environment:
         return ""
-    add_archives(project=project, archives=[_bytes_of(archive) for archive in packages.archives])
+    add_archives(project=project, archives=[bytes_of(archive) for archive in packages.archives])
     if packages.version is not None:
         return packages.version.environment.digest
     if packages.conda is not None:
@@ -133,7 +133,8 @@ def environment_digest(
     ).digest
 
 
-def _bytes_of(archive: StoredArchive) -> ArchiveBytes:
+def bytes_of(archive: StoredArchive) -> ArchiveBytes:
+    """Return where the bytes of an archive of a snapshot are."""
     packed = archive.packed
     return ArchiveBytes(
         *(archive.sha256, archive.file_name), packed.file, packed.start, packed.size_bytes

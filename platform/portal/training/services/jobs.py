@@ -29,7 +29,7 @@ from portal.training.keep_failed import check_keep_failed, refuse_to_keep_failed
 from portal.training.kept_files import rule_text
 from portal.training.models import Job
 from portal.training.services.job_packages import environment_digest, job_packages
-from portal.training.services.snapshots import require_script, snapshot_of
+from portal.training.services.snapshots import no_such_snapshot, require_script, snapshot_of
 from portal.workloads.feasibility import OTHER_PROJECT, need_of, refuse_impossible
 from portal.workloads.growth_reasons import growth_estimate
 from portal.workloads.models import Workload
@@ -69,7 +69,7 @@ def submit_job(
     spec_of(requested)
     snapshot = snapshot_of(project, requested.snapshot)
     if snapshot is None:
-        raise _no_snapshot()
+        raise no_such_snapshot()
     require_script(snapshot, requested.script, ranks=script_ranks(requested))
     packages = job_packages(project, requested, snapshot)
     spec = spec_of(requested, packages.python_path)
@@ -197,7 +197,7 @@ def settled_job(
         refuse_to_keep_failed(requested)
     snapshot = snapshot_of(project, requested.snapshot)
     if snapshot is None:
-        raise _no_snapshot()
+        raise no_such_snapshot()
     require_script(snapshot, requested.script, ranks=script_ranks(requested))
     packages = job_packages(project, requested, snapshot)
     tier = offered_tier(requested.tier)
@@ -366,15 +366,6 @@ def _lifetime(requested: JobIn) -> int | None:
 
 def _name_of(script: str) -> str:
     return shorten_name(script.rpartition("/")[2], _NAME_CHARACTERS)
-
-
-def _no_snapshot() -> InvalidInput:
-    return InvalidInput(
-        "There is no such snapshot in this project.",
-        code="no_such_snapshot",
-        field="snapshot",
-        next_step="Upload the code first (`slipway train` does this).",
-    )
 
 
 def _parent(project: Project, workload_id: str | None) -> Workload | None:

@@ -87,6 +87,16 @@ def snapshot_of(project: Project, digest: str) -> Snapshot | None:
     return snapshots.select_related("file__blob").first()
 
 
+def no_such_snapshot() -> InvalidInput:
+    """Return the error for a digest of which the project has no snapshot."""
+    return InvalidInput(
+        "There is no such snapshot in this project.",
+        code="no_such_snapshot",
+        field="snapshot",
+        next_step="Upload the code first (`slipway train` does this).",
+    )
+
+
 def require_script(snapshot: Snapshot, script: str, *, ranks: int = 1) -> None:
     """Raise InvalidInput when the snapshot has no such file, or it is a notebook for many ranks."""
     script = script_file(script)

@@ -1,6 +1,6 @@
 """Wheels and source archives of a project's code, which nodes install by their digests."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from portal.accounts.models import Project
@@ -24,7 +24,7 @@ class ArchiveBytes:
     size_bytes: int
 
 
-def add_archives(*, project: Project, archives: Collection[ArchiveBytes]) -> None:
+def add_archives(*, project: Project, archives: Iterable[ArchiveBytes]) -> None:
     """Record archives of the project. Idempotent: the same bytes are one archive."""
     for archive in archives:
         PackageArchive.objects.get_or_create(

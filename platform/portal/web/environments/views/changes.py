@@ -1,6 +1,7 @@
 """Changes of named environments: create, version, describe, archive, default."""
 
 import re
+from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -9,8 +10,10 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
 from portal.accounts.gates import ProjectRole, gated_project
+from portal.accounts.models import Project
 from portal.accounts.principal import require_principal
 from portal.compute.gates import EnvironmentRole, gated_environment
+from portal.compute.models import Environment, NamedEnvironment
 from portal.compute.services.named_environments import (
     add_version,
     archive_named_environment,
@@ -20,8 +23,9 @@ from portal.compute.services.named_environments import (
     set_default_environment,
     version_of,
 )
-from portal.compute.services.version_packages import document_of
+from portal.compute.services.version_packages import VersionPackages, document_of
 from portal.core.policy import guarded_by
+from portal.training.services.named_packages import named_packages
 from portal.web.base.confirmation import Confirmation, show_confirmation
 from portal.web.base.form_submission import one_click, sent, status_of, submit_form
 from portal.web.environments.forms import (
@@ -37,15 +41,31 @@ _CREATE = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
 _CHANGE = EnvironmentRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
 
 
+def _packages(
+    project: Project, data: dict[str, Any], latest: Environment | None = None
+) -> VersionPackages:
+    return named_packages(
+        project=project, requirements=data["requirements"], python=data["python"], latest=latest
+    )
+
+
 @guarded_by(_CREATE)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_environment_new(request: HttpRequest, project: str) -> HttpResponse:
     """Create an environment with its first version."""
     project_row, by = gated_project(request), require_principal(request).user
     form = NewEnvironmentForm(sent(request), request.FILES or None)
-    done = submit_form(
-        request, form, lambda data: create_named_environment(project=project_row, by=by, **data)
-    )
+
+    def create(data: dict[str, Any]) -> NamedEnvironment:
+        return create_named_environment(
+            project=project_row,
+            by=by,
+            name=data["name"],
+            description=data["description"],
+            packages=_packages(project_row, data),
+        )
+
+    done = submit_form(request, form, create)
     if done:
         messages.success(request, f"Environment {done.result.name} created.")
         return redirect("project_environment", project_row.slug, done.result.name)
@@ -69,7 +89,9 @@ def project_environment_version(
     done = submit_form(
         request,
         form,
-        lambda data: add_version(named=named, by=by, **data),
+        lambda data: add_version(
+            named=named, by=by, packages=_packages(named.project, data, latest.environment)
+        ),
     )
     if done:
         messages.success(request, f"Version {done.result.number} of {named.name} created.")
