@@ -23,6 +23,7 @@ BUILD, PLATFORM, NODE, OTHERS = (
     f"slipway-test-{name}" for name in ("build", "platform", "node", "services")
 )
 HOSTS = ("slipway.localhost", "notebooks.localhost", "predict.localhost")
+DASHBOARD = f"{'0' * 32}.dashboards.localhost"
 # What Debian's Python 3.11.2 needs beside what a newer 3.11 was resolved for, and our S3 server.
 _BESIDE = ("async-timeout", "s3fs", "setuptools", "swift")
 _AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")

@@ -3,6 +3,8 @@
 One test, because two workers of a run would build and start everything twice.
 """
 
+import base64
+import json
 import os
 import re
 import signal
@@ -13,6 +15,7 @@ import httpx
 import pytest
 
 from tests.integration.deploy.engine import (
+    DASHBOARD,
     HOSTS,
     NODE,
     PLATFORM,
@@ -20,11 +23,12 @@ from tests.integration.deploy.engine import (
     Installation,
     installed,
 )
+from tests.jobs import Jobs
 from tests.processes import ROOT, wait_for
 
 # Builds images from nothing.
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(3600)]
-SERVED = ("portal", "control", "tracking", "gateway", "notebooks")
+SERVED = ("portal", "control", "tracking", "gateway", "notebooks", "relay")
 EVERY_SERVICE = ("database", "redis", "storage", *SERVED, "front", "node-1", "node-2")
 BOUNDS = {PLATFORM: 1_600_000_000, NODE: 2_600_000_000}
 _STARTS_WITHIN_S = 300.0
@@ -44,6 +48,7 @@ def test_images_and_compose_file_make_a_platform_on_which_the_demo_passes(
         _nothing_near_user_code_reaches_what_holds_the_data(installation)
         _a_stranger_signs_in_over_tls(installation)
         _the_whole_demo_passes_against_it(engine, installation)
+        _a_shell_opens_in_a_running_job(installation)
         for service in ("portal", "gateway", "node-1"):
             _what_is_killed_comes_back(installation, service)
 
@@ -113,6 +118,9 @@ def _a_stranger_signs_in_over_tls(installation: Installation) -> None:
         assert "max-age" in browser.get("/account/login").headers["Strict-Transport-Security"]
     with _browser(installation, HOSTS[2]) as client:
         assert client.post("/v1/nothing/invocations", json={}).status_code == 401
+    with _browser(installation, DASHBOARD) as browser:
+        refused = browser.get("/")
+        assert (refused.status_code, "dashboard" in refused.text) == (403, True), refused.text
 
 
 def _the_whole_demo_passes_against_it(engine: Engine, installation: Installation) -> None:
@@ -148,6 +156,45 @@ def _the_whole_demo_passes_against_it(engine: Engine, installation: Installation
     answered = re.search(r"predictions: +([0-9]+) of 200 digits right", output)
     assert answered
     assert int(answered[1]) >= 180
+
+
+def _a_shell_opens_in_a_running_job(installation: Installation) -> None:
+    with _browser(installation) as browser:
+        _sign_in(browser, installation)
+        scopes = ["projects:read", "projects:write", "workloads:read", "workloads:write"]
+        form = {"name": "shells", "preset": "custom", "scopes": scopes, "expires_in_days": "1"}
+        page = browser.get("/settings/tokens/new").text
+        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
+        assert token
+        origin = installation.url(HOSTS[0])
+        headers = {"Origin": origin, "Referer": f"{origin}/settings/tokens/new"}
+        form |= {"csrfmiddlewaretoken": token[1]}
+        made = browser.post("/settings/tokens/new", data=form, headers=headers)
+        shown = re.search(r'id="token-secret">([^<]+)<', made.text)
+        assert shown, made.text[:2000]
+    with _browser(installation) as api:
+        api.base_url = api.base_url.join("/api/v1")
+        api.headers["Authorization"] = f"Bearer {shown[1]}"
+        api.post("/projects", json={"name": "shells"}).raise_for_status()
+        jobs = Jobs(api, project="shells", poll_s=0.5)
+        job = jobs.submit("import time; time.sleep(600)", keep=[])
+        jobs.wait_for(job, "running", within_s=180)
+        shells = f"/projects/shells/jobs/{job}/shells"
+        shell = api.post(shells, json={"rank": 0}).raise_for_status().json()["id"]
+        typed = base64.b64encode(b"echo $((40 + 2))-answers\n").decode()
+        output = ""
+        with api.stream("GET", f"{shells}/{shell}/output") as stream:
+            for line in stream.iter_lines():
+                if line.startswith("event: ready"):
+                    body = {"offset": 0, "data": typed}
+                    api.put(f"{shells}/{shell}/input", json=body).raise_for_status()
+                if line.startswith("data:"):
+                    text = json.loads(line.removeprefix("data:")).get("output", "")
+                    output += base64.b64decode(text).decode()
+                if "42-answers" in output or line.startswith("event: end"):
+                    break
+        assert "42-answers" in output
+        api.post(f"/projects/shells/jobs/{job}/cancel").raise_for_status()
 
 
 def _what_is_killed_comes_back(installation: Installation, service: str) -> None:
