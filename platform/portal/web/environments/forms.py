@@ -33,7 +33,8 @@ class EnvironmentVersionForm(forms.Form):
         label="Or a file",
         required=False,
         help_text="requirements.txt, environment.yml, conda-lock.yml or an @EXPLICIT list. It "
-        "replaces the text.",
+        "replaces the text. If it names wheels or other files, send it with their folder: slipway "
+        "env create NAME --code FOLDER.",
     )
     python = PythonField(
         help_text="The versions that nodes of this installation have. A file of conda brings its "
