@@ -6,7 +6,7 @@ from typing import Any
 from django.http import HttpRequest
 
 from portal.accounts.gates import ProjectObject, ProjectRole, gated_role
-from portal.accounts.models import Project
+from portal.accounts.models import Project, User
 from portal.accounts.principal import principal_of_bearer, require_principal
 from portal.accounts.tokens import hash_of
 from portal.compute.tokens import bearer_of
@@ -40,17 +40,27 @@ class ServerOwner:
             return
         if self.or_role is not None and gated_role(request).at_least(self.or_role):
             return
-        raise Forbidden(
-            f"The notebook server {server.name} belongs to {server.owner.display_name}.",
-            code="not_owner",
-            next_step=(
-                "Launch your own server, or ask a maintainer of the project to stop this one."
-            ),
-        )
+        raise not_owner(server)
 
     def describe(self) -> str:
         other = f" or project {self.or_role.value}" if self.or_role else ""
         return f"owner of the server{other}"
+
+
+def not_owner(server: Server) -> Forbidden:
+    """Return the error for somebody else's server."""
+    return Forbidden(
+        f"The notebook server {server.name} belongs to {server.owner.display_name}.",
+        code="not_owner",
+        next_step="Launch your own server, or ask a maintainer of the project to stop this one.",
+    )
+
+
+def check_stop(*, workload: Workload, by: User, role: Role) -> None:
+    """Raise Forbidden unless somebody owns the server of a workload, or maintains its project."""
+    server = Server.objects.filter(workload=workload).select_related("owner").first()
+    if server is not None and server.owner_id != by.pk and not role.at_least(Role.MAINTAINER):
+        raise not_owner(server)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from portal.accounts.models import Project
 from portal.accounts.noted import NotedKind, register_noted
 from portal.notebooks.culling import warn_of_budget
+from portal.notebooks.gates import check_stop
 from portal.notebooks.kinds import KIND
 from portal.notebooks.models import Hub, Server
 from portal.notebooks.presentation import PRESENTATION
@@ -55,6 +56,7 @@ NOTEBOOK = Kind(
     stop_grace_s=10.0,
     warm="jupyterlab",
     keeps_warm=_is_in_use,
+    check_stop=check_stop,
     scopes=(
         Scope.PROJECTS_READ,
         Scope.FILES_READ,

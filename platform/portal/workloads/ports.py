@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Protocol
 
-from portal.accounts.models import Project
+from portal.accounts.models import Project, User
 from portal.accounts.principal import Principal
 from portal.compute.models import Node
 from portal.core.errors import InvalidInput
 from portal.workloads.models import Workload
 from portal.workloads.presentation import PageAddress, Presentation, SearchHit
 from portal.workloads.retries import RetryRule
-from slipway.schemas.accounts import Scope
+from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.agent import StoredCheckpoint, TaskReport
 from slipway.schemas.workspace_files import FileRequest
 
@@ -73,6 +73,17 @@ class TaskEnvironment(Protocol):
 
 def _no_environment(*, workload_id: str, index: int) -> Mapping[str, str]:
     return {}
+
+
+class StopRule(Protocol):
+    """Says who may stop a workload of a kind, among those who may stop work of the project."""
+
+    def __call__(self, *, workload: Workload, by: User, role: Role) -> None:
+        """Raise Forbidden unless somebody with that role in the project may stop the workload."""
+
+
+def _everybody(*, workload: Workload, by: User, role: Role) -> None:
+    """Let every contributor stop it, as a job or a replica."""
 
 
 class ReportHandler(Protocol):
@@ -194,7 +205,7 @@ class Kind:
     `has_run` each workload has one MLflow run, which follows its state. With `reports_silence` one
     that runs without output, steps and use of a processor is reported, see `silence`. With
     `has_shells` people open shells in its tasks. With `can_be_preempted` its submitter may let the
-    scheduler move it for other work.
+    scheduler move it for other work. `check_stop` refuses people who may not stop one.
     """
 
     name: str
@@ -208,6 +219,7 @@ class Kind:
     warm: str | None = None
     keeps_warm: Callable[[], bool] = _always
     has_shells: bool = False
+    check_stop: StopRule = _everybody
     scopes: tuple[Scope, ...] = (
         Scope.PROJECTS_READ,
         Scope.FILES_READ,

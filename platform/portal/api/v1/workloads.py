@@ -6,7 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router
 from pydantic import BaseModel, Field
 
-from portal.accounts.gates import ProjectRole, gated_project
+from portal.accounts.gates import ProjectRole, gated_project, gated_role
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
 from portal.api.v1.serializers import ListQuery, PageParameters, PageQuery, announce_rest, page_of
@@ -23,6 +23,7 @@ from portal.core.streams import ByteStream
 from portal.workloads.explanations import Explainer
 from portal.workloads.gates import WorkloadRole, gated_workload
 from portal.workloads.models import Lease, Workload, WorkloadEvent
+from portal.workloads.ports import kind_of
 from portal.workloads.services import cancellation
 from portal.workloads.services.logs import log_of, logs_of, read_log, tasks_without_logs
 from portal.workloads.services.samples import page_of_samples
@@ -135,6 +136,8 @@ def stop_workload(
     """Stop a workload. Repeating the request changes nothing."""
     user = require_principal(request).user
     workload_row = gated_workload(request)
+    kind = kind_of(workload_row.kind)
+    kind.check_stop(workload=workload_row, by=user, role=gated_role(request))
     cancellation.stop_workload(workload=workload_row, by=user, message=payload.message)
     workload_row.refresh_from_db()
     return workload_out(workload_row, Explainer(user))
