@@ -383,8 +383,8 @@ def predict(
 ) -> Any:
     """Add a step that predicts a dataset with a version of a model, as a batch prediction does.
 
-    Options are `version`, `table`, `columns`, `keep_columns`, `on_error` and fields of a step. Its
-    outputs are data, the version of the dataset `output`, rows and failed_rows.
+    Options are `version`, `table`, `columns`, `keep_columns`, `on_error`, `environment` and fields
+    of a step. Its outputs are data, the version of the dataset `output`, rows and failed_rows.
     """
     fields = {**options, "kind": "predict", "model": model, "data": data, "output": output}
     return _add("predict", name, fields, ["data", "rows", "failed_rows"])

@@ -27,7 +27,8 @@ _FLOW = {"name", "kind", "after", "when", "run_on"}
 _FIELDS: Mapping[StepKind, set[str]] = {
     "predict": _FLOW
     | {"model", "version", "data", "output", "table", "columns", "keep_columns", "on_error"}
-    | {"foreach", "retries", "cache", "tier", "pool", "max_hours", "preemptible", "tags"},
+    | {"foreach", "retries", "cache", "tier", "pool", "max_hours", "preemptible", "tags"}
+    | {"environment"},
     "register": _FLOW | {"model", "source", "cache"},
     "promote": _FLOW | {"model", "version", "stage", "alias"},
     "approval": _FLOW | {"message", "approvers"},

@@ -159,8 +159,8 @@ class StepIn(RequestSchema):
 
     `predict` is a batch prediction: `data` (`sales:3`), predicted with `version` of `model`, become
     a version of the dataset `output`. `model` may also be `digits@3` or `models:/digits/3`. The
-    fields `table`, `columns`, `keep_columns` and `on_error` are those of a batch prediction. Its
-    outputs are `data`, the version that it has made, `rows` and `failed_rows`.
+    fields `table`, `columns`, `keep_columns`, `on_error` and `environment` are those of a batch
+    prediction. Its outputs are `data`, the version that it has made, `rows` and `failed_rows`.
 
     A step waits for those it refers to and those in `after`. It runs if all have succeeded. With
     `run_on: failure` it runs if one before it has failed, with `always` in any case. It is skipped

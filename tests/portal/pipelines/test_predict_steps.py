@@ -6,6 +6,7 @@ import pytest
 from pytest_django import Settings
 
 from portal.batch_predictions.models import BatchPrediction
+from portal.compute.models import Environment
 from portal.datasets.version_checks import check_waiting
 from tests.personas import Api, Personas, json_of
 from tests.portal.batch_predictions.predicting import AT, Place, model_files, own, result
@@ -108,6 +109,24 @@ def test_a_model_that_an_earlier_step_registers_is_predicted_with(place: Place) 
     assert (prediction.model, prediction.number) == ("fresh", 1)
 
 
+def test_a_named_environment_replaces_the_packages_of_the_model(place: Place) -> None:
+    at = "projects/vision/named-environments"
+    body = {"name": "trees", "requirements": "humanize==4.1.0"}
+    assert place.api.post(at, body).status_code == 201
+    run_id = _start(place.api, _predict(environment="trees"))
+    job = steps_of(place.api, run_id)["score"]["job"]
+    workload = BatchPrediction.objects.get(pk=job).job.workload
+    lines = Environment.objects.get(digest=workload.environment).requirements.splitlines()
+    assert {"humanize==4.1.0", "mlflow"} <= {*lines}
+    _end(place, job)
+    assert _planned(place.api, _predict(environment="trees"))[0]["action"] == "reuse"
+    assert _planned(place.api, _predict())[0]["action"] == "run", "in the packages of the model"
+    newer = {"requirements": "humanize==4.2.0"}
+    assert place.api.post(f"{at}/trees/versions", newer).status_code == 201
+    assert _planned(place.api, _predict(environment="trees"))[0]["action"] == "run"
+    assert _planned(place.api, _predict(environment="trees@1"))[0]["action"] == "reuse"
+
+
 def test_a_failed_job_is_retried_and_then_fails_the_step(place: Place) -> None:
     run_id = _start(place.api, _predict(retries=1))
     for attempt in (1, 2):
@@ -127,6 +146,7 @@ def test_a_failed_job_is_retried_and_then_fails_the_step(place: Place) -> None:
     [
         ({"model": "unknown"}, "steps.score.model", "no registered model unknown"),
         ({"data": "unknown"}, "steps.score.data", "no dataset unknown"),
+        ({"environment": "nowhere"}, "steps.score.environment", "no environment named nowhere"),
         ({"columns": ["price"]}, "steps.score.data", "lack the column count"),
         ({"script": "train.py"}, "steps.score.script", "has no script"),
         ({"output": None}, "steps.score.output", "has no output"),

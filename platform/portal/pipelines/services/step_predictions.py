@@ -30,7 +30,10 @@ from slipway.schemas.pipelines import PipelineIn, StepIn, StepState
 from slipway.schemas.training import JobIn, Quote
 
 _URI = re.compile(r"models:/(?P<model>[^/]+)/(?P<version>[^/]+)")
-_SAME_FIELDS = ("tier", "pool", "max_hours", "preemptible", "table", "on_error", "columns")
+_SAME_FIELDS = (
+    *("tier", "pool", "max_hours", "preemptible", "table", "on_error", "columns"),
+    "environment",
+)
 _PIPELINE_TAG = "pipeline"
 _MOST_TAGS = 10
 _NO_SNAPSHOT = "0" * 64
@@ -77,12 +80,16 @@ def prediction_digest(
     step: StepIn, requested: BatchPredictionIn, settled: SettledPrediction
 ) -> str:
     """Return the digest of all that the predictions depend on, and of where they go."""
-    files = {file.path: file.sha256 for file in settled.served.files}
+    served = settled.served
+    files = {file.path: file.sha256 for file in served.files}
+    # The packages of the model itself are among its files.
+    packages = served.model_dump(include={"requirements", "python", "conda"})
     return digest_of(
         step,
         {
+            **({"packages": packages} if requested.environment is not None else {}),
             "files": files,
-            "model": settled.served.model,
+            "model": served.model,
             "version": settled.number,
             "data": settled.data.digest,
             "table": settled.table.name,
