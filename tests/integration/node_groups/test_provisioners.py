@@ -11,7 +11,7 @@ import pytest
 from portal.compute.adapters.provisioners.ec2.provisioner import Ec2Provisioner
 from portal.compute.adapters.provisioners.ec2.settings import Ec2Settings
 from portal.compute.adapters.provisioners.ec2.user_data import user_data
-from portal.compute.adapters.provisioners.local import LocalProvisioner
+from portal.compute.adapters.provisioners.local import LocalProvisioner, end_machines
 from portal.compute.provisioners import (
     MachinePhase,
     Provisioner,
@@ -177,4 +177,6 @@ class TestLocalProvisioner(ProvisionerContract):
         report = machine(provisioner, order.name)
         assert report is not None
         assert report.phase is MachinePhase.RUNNING
+        record.unlink()
+        assert end_machines(tmp_path) == 1
         release(provisioner, handle, order.name)

@@ -208,7 +208,11 @@ def end_machines(groups: Path) -> int:
 
     Their agents save and stop their tasks. The control worker that starts next finds them ended.
     """
-    folders = [path.parent for path in groups.glob("*/*/machine.json")]
+    folders = [path for path in groups.glob("*/*") if path.is_dir()]
+    for folder in folders:
+        # The control worker that started it may have ended before it noted that.
+        if not (folder / "machine.json").exists() and (pid := _agent_of(folder)) is not None:
+            _write_process(folder, pid)
     alive = [folder for folder in folders if _is_alive(folder)]
     for folder in alive:
         _signal(folder, signal.SIGTERM)
@@ -273,5 +277,7 @@ def _process(folder: Path) -> tuple[int, int]:
 
 
 def _is_alive(folder: Path) -> bool:
+    if not (folder / "machine.json").exists():
+        return False
     pid, ticks = _process(folder)
     return ticks != 0 and start_ticks(pid) == ticks
