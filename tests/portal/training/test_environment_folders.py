@@ -15,7 +15,7 @@ from tests.personas import Api, Personas, json_of
 from tests.portal.training.jobs import submit, take_code
 from tests.portal.training.test_conda import ENVIRONMENT
 from tests.portal.training.test_named_environments import PATH, problem
-from tests.portal.training.test_package_archives import WHEEL, Files, sha256, wheel
+from tests.portal.training.test_package_archives import WHEEL, Files, in_wheel, sha256, wheel
 from tests.portal.workloads.machines import Machine
 from tests.workers.node_agent.packages import make_source
 
@@ -131,6 +131,18 @@ def test_the_python_is_that_of_the_folder_the_request_or_the_version_before(
     assert create(bob, plain, "plain")["python"] == own
     later = bob.post(f"{PATH}/asked/versions", {"snapshot": code(bob, plain)})
     assert json_of(later)["python"] == "3.12", "as the version before"
+    tagged = WHEEL.replace("py3-none-any", "cp312-cp312-manylinux2014_x86_64")
+    text = "Metadata-Version: 2.1\nName: acme-tools\nVersion: 1.0\n"
+    files = {
+        "requirements.txt": f"./{tagged}",
+        tagged: in_wheel("m.py", text),
+        "pyproject.toml": '[project]\nname = "x"\nrequires-python = ">=3.11"\n',
+    }
+    wheel_of_it = bob.post(f"{PATH}/asked/versions", {"snapshot": code(bob, files)})
+    assert json_of(wheel_of_it)["python"] == "3.12", wheel_of_it.content
+    files["pyproject.toml"] = '[project]\nname = "x"\nrequires-python = "<3.12"\n'
+    refused = problem(bob.post(f"{PATH}/asked/versions", {"snapshot": code(bob, files)}))
+    assert "it is a wheel for cp312" in refused["detail"]
 
 
 def test_conda_with_an_archive_for_pip(bob: Api, wheel: bytes) -> None:

@@ -15,7 +15,7 @@ from portal.compute.services.version_packages import (
 from portal.core.errors import InvalidInput
 from portal.training.image_sources import image_backends
 from portal.training.project_folder import ProjectFolder
-from portal.training.python_versions import python_of
+from portal.training.python_versions import JobPython, python_of
 from portal.training.requirement_sources import packages_of
 from portal.training.services.job_packages import bytes_of
 from portal.training.services.snapshots import no_such_snapshot, snapshot_of
@@ -76,15 +76,14 @@ def _of_snapshot(
     if file is not None and is_dockerfile(file):
         raise _of_dockerfile(file)
     folder = ProjectFolder(snapshot)
-    at, backend = file or "", DEFAULT_BACKEND
-    choose = partial(python_of, requested=python, script=at, folder=folder, backend=backend)
+    at = file or ""
     packages = packages_of(
         requirements=requirements,
         file=file,
         script=at,
         folder=folder,
-        python=cache(choose),
-        backend=backend,
+        python=cache(partial(_python_of, folder, at, python, latest)),
+        backend=DEFAULT_BACKEND,
     )
     named = [archive.sha256 for archive in packages.archives]
     check_archives(project=project, requirements=packages.requirements, submitted=named)
@@ -97,8 +96,18 @@ def _of_snapshot(
     if packages.conda is not None:
         own = packages.conda.environment.python
         return VersionPackages(packages.requirements, own, packages.conda)
-    own = packages.python if packages.chooses_python else python_before(latest)
-    return VersionPackages(packages.requirements, own)
+    return VersionPackages(packages.requirements, packages.python)
+
+
+def _python_of(
+    folder: ProjectFolder, at: str, requested: str | None, latest: Environment | None
+) -> JobPython:
+    """Return the Python of the request, or of the version before if the folder allows it."""
+    own = python_of(requested=requested, script=at, folder=folder, backend=DEFAULT_BACKEND)
+    before = python_before(latest)
+    if requested is None and latest is not None and own.accepts(before):
+        return JobPython(before)
+    return own
 
 
 def _nothing_named(requirements: str | None, file: str | None) -> InvalidInput:
