@@ -75,13 +75,18 @@ def workload_of(root: httpx.Client, job_id: str) -> dict[str, Any]:
     return workload
 
 
-def wait_for_state(root: httpx.Client, job_id: str, *states: str) -> dict[str, Any]:
+def wait_for_state(
+    root: httpx.Client, job_id: str, *states: str, within_s: float = 120
+) -> dict[str, Any]:
     """Wait until a job is in one of the states, and return its workload."""
-    wait_for(
-        lambda: workload_of(root, job_id)["state"] in states,
-        f"{' or '.join(states)}, it is {workload_of(root, job_id)}",
-        within_s=120,
-    )
+    try:
+        wait_for(
+            lambda: workload_of(root, job_id)["state"] in states,
+            " or ".join(states),
+            within_s=within_s,
+        )
+    except AssertionError as error:
+        raise AssertionError(f"{error}, it is {workload_of(root, job_id)}") from None
     return workload_of(root, job_id)
 
 

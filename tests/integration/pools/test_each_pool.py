@@ -267,7 +267,7 @@ def test_a_script_trains_on_two_machines(place: Place) -> None:
     code = ["--code", str(EXAMPLES / "frameworks" / "pytorch")]
     job = place.start("train", "train.py", *code, "--nodes", "2", "--tier", "half")["workload"]
     with place.portal.client("bob") as bob:
-        ended = wait_for_state(bob, job["id"], *_ENDS)
+        ended = wait_for_state(bob, job["id"], *_ENDS, within_s=_WITHIN_S)
         log = log_of(bob, job["id"])
         assert ended["state"] == "succeeded", (ended["explanation"], log)
         assert "epoch 2 loss" in log
@@ -331,7 +331,7 @@ def test_a_job_that_loses_its_machine_goes_on_at_its_last_step(place: Place) -> 
     with place.portal.client("bob") as bob:
         wait_for(lambda: "saved step 3" in log_of(bob, name), "steps", within_s=_WITHIN_S)
         place.take_machine(place, name)
-        ended = wait_for_state(bob, name, *_ENDS)
+        ended = wait_for_state(bob, name, *_ENDS, within_s=_WITHIN_S)
         assert (ended["state"], ended["attempt"]) == ("succeeded", 2), ended
         again = bob.get(f"{JOBS}/{name}/logs", params={"rank": 0, "attempt": 2}).text
         assert "starts at step 3" in again
