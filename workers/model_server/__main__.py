@@ -67,8 +67,12 @@ def _fetched(url: str, token: str) -> str:
 
 def main() -> int:
     """Load, warm up, verify, listen until SIGTERM, and return the exit status."""
+    # A library that the warm process imported may have configured it.
     logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", stream=sys.stderr
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)-7s %(message)s",
+        stream=sys.stderr,
+        force=True,
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")

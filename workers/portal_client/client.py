@@ -123,12 +123,13 @@ class AsyncPortalClient:
 
 
 class PortalClient:
-    """Client for threads. It ignores proxy settings of the environment."""
+    """Client for threads. It trusts SSL_CERT_FILE or SSL_CERT_DIR, and uses no proxy."""
 
     def __init__(self, token: str = "", *, timeout_s: float = TIMEOUT_S) -> None:
         self._client = httpx.Client(
             headers=_headers(token),
             trust_env=False,
+            verify=httpx.create_ssl_context(),
             timeout=httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S),
         )
 

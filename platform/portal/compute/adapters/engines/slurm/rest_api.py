@@ -40,7 +40,13 @@ class SlurmRestApi:
     def __init__(self, url: str, keys: SlurmKeys) -> None:
         self._url = url.rstrip("/")
         self._keys = keys
-        self._client = httpx.Client(timeout=_PATIENCE_S, trust_env=False, follow_redirects=False)
+        self._client = httpx.Client(
+            timeout=_PATIENCE_S,
+            trust_env=False,
+            # Of the environment it uses the site's authorities, and no proxy.
+            verify=httpx.create_ssl_context(),
+            follow_redirects=False,
+        )
         self._is_checked = False
 
     def call(
