@@ -101,6 +101,7 @@ class Machine:
         eventually(
             lambda: len(self.portal.state.heartbeats) > before or self._fail_if_dead(),
             what="a heartbeat",
+            within_s=60,  # it starts, which takes long on a busy machine
         )
         return self
 
