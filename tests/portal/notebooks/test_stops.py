@@ -1,4 +1,4 @@
-"""Who may stop a notebook server as a workload: its owner, and maintainers of the project."""
+"""Stops of notebook servers as workloads: only their owner and maintainers may."""
 
 import pytest
 
